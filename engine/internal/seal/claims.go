@@ -61,8 +61,7 @@ const (
 	networkAt     = environmentAt + alloc.MaxTenantName
 )
 
-// The bits of the flags. A version without flags reads them as a part of issued, which no
-// version uses.
+// A version without flags reads them as a part of issued, which none uses.
 const (
 	flagIndividual = 1 << iota
 	flagPlayerNameCut
@@ -77,12 +76,10 @@ var (
 	_ [networkAt + len(NetworkTag{}) - plainLen]byte
 )
 
-// RoleTicket is the role of the host connection data that a joiner receives. No allocation
-// has it.
+// RoleTicket is the role of the host connection data that a joiner receives, and of no allocation.
 const RoleTicket = alloc.RoleJoiner + 1
 
-// The errors of [Sealer.Seal]: ids that do not fit the role, and a tag beside which the names
-// of the tenant do not fit.
+// Ids that do not fit the role, and a tag beside which the names of the tenant do not fit.
 var (
 	errClaims = errors.New("engine: claims do not fit their role")
 	errTag    = errors.New("alloc: project and environment of a reservation with a tag have at most 103 bytes together")
@@ -104,30 +101,27 @@ type Claims struct {
 	Joiner proto.AllocationID
 
 	Tenant uint64 // alloc.Tenant.Hash
-	// Project and Environment hold at most MaxTenantName bytes each. In opened
-	// claims they alias the Scratch and change with its next use.
+	// Project and Environment hold at most MaxTenantName bytes each. In opened claims they alias
+	// the Scratch.
 	Project, Environment []byte
 
 	MaxConnections uint16
 	Issued         int64 // Unix seconds
 	Player         alloc.PlayerHash
-	// PlayerName is the name of which Player is the digest, empty if it is not known. It
-	// aliases the Scratch too. PlayerNameCut: it is only the beginning of the name, which did
-	// not fit beside the tenant's names, and may be empty.
+	// PlayerName has Player as its digest, and aliases the Scratch too. PlayerNameCut: it is the
+	// beginning of a name that did not fit, and may be empty.
 	PlayerName    []byte
 	PlayerNameCut bool
 	Individual    bool   // see alloc.Caller
 	Tag           uint64 // see alloc.Caller
-	// Network is the network from which the player called the API, zero if it is not
-	// known. A BIND from there comes from its owner: the call was over TCP.
+	// Network is that from which the player called the API, zero if it is not known. A BIND from
+	// there comes from its owner: the call was over TCP.
 	Network NetworkTag
 }
 
-// NetworkTag is a keyed hash of an IPv4 address or an IPv6 /56, see
-// [Deriver.NetworkTag]. Zero means that the network is not known.
+// NetworkTag is a keyed hash, see [Deriver.NetworkTag], zero for an unknown network.
 type NetworkTag [3]byte
 
-// validate returns alloc.ErrTenantName, errClaims or errTag if c cannot be sealed.
 func (c *Claims) validate() error {
 	names := alloc.Tenant{Project: string(c.Project), Environment: string(c.Environment)}
 	if err := names.Validate(); err != nil {
@@ -154,8 +148,7 @@ func (c *Claims) validate() error {
 	return nil
 }
 
-// encode writes all claims but the epoch, which is in the header, to p. The claims
-// are valid and p is zero.
+// The epoch is in the header. The claims are valid and p is zero.
 func (c *Claims) encode(p *[plainLen]byte) {
 	copy(p[relayAt:], c.Relay[:])
 	binary.BigEndian.PutUint64(p[bootAt:], c.Boot)
@@ -192,7 +185,7 @@ func (c *Claims) encode(p *[plainLen]byte) {
 	copy(b, name[copy(a, name):])
 }
 
-// cutName returns as much of the beginning of a name as fits, without a NUL, which ends it.
+// cutName ends at a NUL.
 func cutName(name []byte, room int) (begin []byte, cut bool) {
 	begin, _, cut = bytes.Cut(name, []byte{0})
 	if len(begin) <= room {
@@ -204,19 +197,16 @@ func cutName(name []byte, room int) (begin []byte, cut bool) {
 	return begin[:room], true
 }
 
-// padding returns what is left beside names of these lengths.
 func padding(p *[plainLen]byte, project, environment int) (a, b []byte) {
 	return p[projectAt+project : environmentAt], p[environmentAt+environment : networkAt]
 }
 
-// tagRoom is the size in bytes of a tag with the zero before it.
+// tagRoom is in bytes, with the zero before it.
 const tagRoom = 9
 
-// maxTaggedNames is the largest length in bytes of both names of a tenant beside a tag.
 const maxTaggedNames = 2*alloc.MaxTenantName - tagRoom
 
-// tagByte returns the place of byte i of a tag: the last 8 bytes of a and b together, the last
-// byte first.
+// A tag takes the last 8 bytes of a and b together, the last byte first.
 func tagByte(a, b []byte, i int) *byte {
 	if i < len(b) {
 		return &b[len(b)-1-i]
@@ -224,11 +214,10 @@ func tagByte(a, b []byte, i int) *byte {
 	return &a[len(a)-1-(i-len(b))]
 }
 
-// maxPlayerName is the largest length of a player's name: decode moves it to the front.
+// maxPlayerName: decode moves the name to the front.
 const maxPlayerName = projectAt
 
-// decode is the inverse of encode. It reports false for lengths that encode never
-// writes; another version of this program could have written them.
+// decode reports false for lengths that encode never writes, as another version may.
 func (c *Claims) decode(p *[plainLen]byte) bool {
 	project, environment := int(p[projectLenAt]), int(p[environLenAt])
 	if project > alloc.MaxTenantName || environment > alloc.MaxTenantName {

@@ -13,9 +13,8 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// sealingKey derives from a master key the AES-256-GCM key with which relay seals in epoch. The
-// relay's id is the salt, so relays that share a master key by mistake still
-// cannot open each other's connection data.
+// sealingKey derives an AES-256-GCM key. The relay's id is the salt, so relays that share a master
+// key by mistake still cannot open each other's connection data.
 func sealingKey(k alloc.MasterKey, relay alloc.RelayID, epoch uint16) (cipher.AEAD, error) {
 	info := binary.BigEndian.AppendUint16([]byte("ferry connection data v1 "), epoch)
 	key, err := hkdf.Key(sha256.New, k[:], relay[:], string(info), 32)
@@ -29,16 +28,15 @@ func sealingKey(k alloc.MasterKey, relay alloc.RelayID, epoch uint16) (cipher.AE
 	return cipher.NewGCM(block)
 }
 
-// The key of an allocation is the first block of HKDF-SHA512 (RFC 5869): the
-// salt below extracts, and the info is the prefix below and the id.
+// The key of an allocation is the first block of HKDF-SHA512 (RFC 5869): the salt extracts, and
+// the info is the prefix and the id.
 const (
 	deriverSalt = "ferry allocation key v1"
 	deriverInfo = "ferry allocation "
 	networkInfo = "ferry network "
 )
 
-// Deriver computes the keys of allocations from the master key, so that no key is
-// stored. It belongs to one goroutine.
+// Deriver computes the keys of allocations, so that none is stored. It belongs to one goroutine.
 type Deriver struct {
 	mac     hash.Hash
 	in      [len(deriverInfo) + proto.IDLen + 1]byte // info, id, HKDF's block number
@@ -56,8 +54,7 @@ func (s *Sealer) NewDeriver() *Deriver {
 	return d
 }
 
-// Key writes the 64-byte key of allocation id to key: one HMAC-SHA512 over 34
-// bytes, without allocating.
+// Key is one HMAC-SHA512 over 34 bytes, without allocating.
 func (d *Deriver) Key(id proto.AllocationID, key *proto.Key) {
 	copy(d.in[len(deriverInfo):], id[:])
 	d.mac.Reset()
@@ -67,10 +64,9 @@ func (d *Deriver) Key(id proto.AllocationID, key *proto.Key) {
 	clear(d.out[:]) // printing a Deriver shows no key
 }
 
-// NetworkTag returns the tag of the network of an address, without allocating: that of
-// an IPv4 address, or of the first 56 bits of an IPv6 address. It is keyed, so that a
-// player cannot find another network with the tag of its own. The tag of the invalid
-// address is zero, every other one is not.
+// NetworkTag returns the tag of an IPv4 address, or of the first 56 bits of an IPv6 address,
+// without allocating. It is keyed, so that a player cannot find another network with the tag of
+// its own. The tag of the invalid address is zero, every other one is not.
 func (d *Deriver) NetworkTag(addr netip.Addr) (tag NetworkTag) {
 	if !addr.IsValid() {
 		return tag

@@ -11,43 +11,39 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 )
 
-// DefaultEpoch is the default of Config.Epoch.
 const DefaultEpoch = 7 * 24 * time.Hour
 
-// The bounds of Config.Epoch.
 const (
 	minEpoch = time.Hour
 	maxEpoch = 4 * DefaultEpoch
 )
 
-// The epochs that are valid without being retained: two before the current one, so
-// that connection data issued just before a rotation still opens, and the next
-// one, so that a clock that is set back across a rotation does no harm.
+// Epochs that are valid without being retained: two before the current one, so that data issued
+// before a rotation still opens, and the next one, so that a clock set back across a rotation does
+// no harm.
 const (
 	epochsBefore = 2
 	epochsAfter  = 1
 )
 
-// A relay that restarts restores allocations for recoverFor at most. Until then it opens
-// connection data of all epochs that began less than recoverHours before its start: those of
-// short epochs too, and those of a previous run with another Config.Epoch; or after it,
-// since the clock may have been set back.
+// A relay that restarts restores allocations for recoverFor at most. Until then it opens data of
+// all epochs that began less than recoverHours before its start, whatever their length; or after
+// it, since the clock may have been set back.
 const (
 	recoverFor   = time.Hour
 	recoverHours = int64(maxEpoch / time.Hour)
 )
 
-// hourOf returns the hours from the Unix epoch to t, 0 before 1970.
+// hourOf returns 0 before 1970.
 func hourOf(t time.Time) int64 { return max(t.Unix(), 0) / 3600 }
 
-// epochOf returns the hour at which the epoch of t begins. Its low 16 bits, which recur
-// after seven years, identify the key, whatever the length of the epoch.
+// epochOf returns the hour at which the epoch of t begins. Its low 16 bits, which recur after
+// seven years, identify the key, whatever the length of the epoch.
 func (s *Sealer) epochOf(t time.Time) int64 {
 	hour := hourOf(t)
 	return hour - hour%s.epochHours
 }
 
-// epochKey is the sealing key of one epoch.
 type epochKey struct {
 	epoch uint16
 	aead  cipher.AEAD
@@ -56,15 +52,13 @@ type epochKey struct {
 // EpochOf returns the epoch whose key sealed connection data, for [Sealer.Retain].
 func EpochOf(d *alloc.ConnectionData) uint16 { return binary.BigEndian.Uint16(d[epochAt:]) }
 
-// keyring is the set of keys that a sealer opens with. It is immutable, so that
-// Open reads it without a lock; a rotation replaces it.
+// keyring is immutable, so that Open reads it without a lock; a rotation replaces it.
 type keyring struct {
 	current int64      // hour at which the current epoch began
 	keys    []epochKey // current first
 }
 
-// find returns the key of epoch, or nil. The ring is short: four keys, and one
-// more for each older epoch in which a live allocation was reserved.
+// The ring is short: four keys, and one for each older epoch of a live allocation.
 func (r *keyring) find(epoch uint16) cipher.AEAD {
 	for i := range r.keys {
 		if r.keys[i].epoch == epoch {
@@ -74,8 +68,7 @@ func (r *keyring) find(epoch uint16) cipher.AEAD {
 	return nil
 }
 
-// recoverKey returns the key of an epoch that a previous run may have used, or nil. It
-// derives each such key once.
+// recoverKey derives each key once.
 func (s *Sealer) recoverKey(epoch uint16) cipher.AEAD {
 	if epoch-uint16(s.started-recoverHours+1) >= uint16(2*recoverHours-1) || !s.recovering.Load() {
 		return nil
@@ -87,10 +80,9 @@ func (s *Sealer) recoverKey(epoch uint16) cipher.AEAD {
 	return s.keys.Load().find(epoch)
 }
 
-// Retain keeps the key of epoch until [Sealer.Release] was called as often as
-// Retain. The relay retains the epoch of each live allocation, which may be older
-// than all epochs of a new sealer. The epoch must come from opened claims or the
-// relay's own records, never from a datagram that was not authenticated.
+// Retain keeps the key of epoch until as many calls of [Sealer.Release]. The relay retains the
+// epoch of each live allocation. The epoch must come from opened claims or the relay's own
+// records, never from a datagram that was not authenticated.
 func (s *Sealer) Retain(epoch uint16) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +94,7 @@ func (s *Sealer) Retain(epoch uint16) {
 	}
 }
 
-// Release undoes one Retain of epoch. Without a Retain it does nothing.
+// Release without a Retain does nothing.
 func (s *Sealer) Release(epoch uint16) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +109,7 @@ func (s *Sealer) Release(epoch uint16) {
 	}
 }
 
-// window returns the epochs that are valid without being retained, the current one first.
+// The current epoch is the first.
 func (s *Sealer) window(current int64) []uint16 {
 	epochs := []uint16{uint16(current)}
 	for i := int64(-epochsBefore); i <= epochsAfter; i++ {
@@ -126,8 +118,7 @@ func (s *Sealer) window(current int64) []uint16 {
 	return epochs
 }
 
-// rotate publishes the ring for the current epoch, the retained ones and those that are
-// being recovered, reusing the keys of the previous ring. The caller holds s.mu.
+// rotate reuses the keys of the previous ring. The caller holds s.mu.
 func (s *Sealer) rotate(current int64) error {
 	if s.recovering.Load() && !s.now().Before(s.recoverUntil) {
 		s.recovering.Store(false)

@@ -1,5 +1,4 @@
-// Package seal seals what a relay reserved into the connection data of its clients, and derives
-// the keys of allocations from the relay's master key.
+// Package seal seals a reservation into the connection data of its client, and derives keys.
 package seal
 
 import (
@@ -21,7 +20,6 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 )
 
-// Config configures a [Sealer].
 type Config struct {
 	Master alloc.MasterKey  // required
 	Relay  alloc.RelayID    // required
@@ -31,21 +29,19 @@ type Config struct {
 	Rand   io.Reader        // the source of nonces, for one goroutine at a time; nil: crypto/rand
 }
 
-// Scratch is the buffer that [Sealer.Open] decrypts into. It belongs to one
-// goroutine; opened claims alias it until its next use. Keep it in a long-lived
-// struct: a local variable would escape to the heap.
+// Scratch belongs to one goroutine; opened claims alias it until its next use. Keep it in a
+// long-lived struct: a local variable would escape to the heap.
 type Scratch [plainLen]byte
 
-// Sealer seals and opens the connection data of one relay. Its methods may be
-// called concurrently. Nonces are random, so one epoch's key is safe for 2^32
-// seals (NIST SP 800-38D, 8.3): 7,100 per second for a week, 1,775 for four.
+// Sealer may be used concurrently. Nonces are random, so one epoch's key is safe for 2^32 seals
+// (NIST SP 800-38D, 8.3): 7,100 per second for a week, 1,775 for four.
 type Sealer struct {
 	relay alloc.RelayID
 	boot  uint64
 	now   func() time.Time
 
-	// Closures hold the secrets, because fmt prints unexported fields without
-	// calling their Format methods.
+	// Closures hold the secrets, because fmt prints unexported fields without their Format
+	// methods.
 	epochKey func(epoch uint16) (cipher.AEAD, error)
 	newMAC   func() hash.Hash
 
@@ -62,8 +58,7 @@ type Sealer struct {
 	recovered map[uint16]struct{} // older epochs that Open was asked for while recovering
 }
 
-// New returns a sealer with the keys of the epochs around cfg.Now. Errors: an invalid field of
-// cfg, or the error of Rand.
+// New fails for an invalid field of cfg, or with the error of Rand.
 func New(cfg Config) (*Sealer, error) {
 	if cfg.Master.IsZero() {
 		return nil, errors.New("Identity.Master is zero")
@@ -119,8 +114,8 @@ func (s *Sealer) Boot() uint64 { return s.boot }
 // Relay returns the id of the relay.
 func (s *Sealer) Relay() alloc.RelayID { return s.relay }
 
-// Seal returns c as connection data. It sets Epoch, Relay, Boot and Issued
-// itself. Errors: alloc.ErrTenantName, a tag or ids that do not fit, or the error of Rand.
+// Seal sets Epoch, Relay, Boot and Issued itself. Errors: alloc.ErrTenantName, a tag or ids that
+// do not fit, or the error of Rand.
 func (s *Sealer) Seal(c Claims) (alloc.ConnectionData, error) {
 	var data alloc.ConnectionData
 	if err := c.validate(); err != nil {
@@ -140,8 +135,7 @@ func (s *Sealer) Seal(c Claims) (alloc.ConnectionData, error) {
 	return data, nil
 }
 
-// nonceAndKey draws a nonce and returns the key of epoch, after a rotation if the
-// epoch has changed.
+// nonceAndKey rotates if the epoch has changed.
 func (s *Sealer) nonceAndKey(epoch int64, nonce []byte) (epochKey, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,12 +150,11 @@ func (s *Sealer) nonceAndKey(epoch int64, nonce []byte) (epochKey, error) {
 	return s.keys.Load().keys[0], nil
 }
 
-// Open returns the claims sealed in data. It reports false for data that this
-// relay did not seal, or sealed in an epoch that is neither recent nor retained. In the
-// first hour of a process it opens all data of epochs that began in the four weeks before.
-// Forged data costs one comparison of the epoch and at most one AEAD open. Open neither
-// locks nor allocates, except for the first data of each earlier epoch in that hour. The
-// scratch must not overlap data.
+// Open reports false for data that this relay did not seal, or in an epoch that is neither recent
+// nor retained; in the first hour of a process, one that began in the four weeks before is recent.
+// Forged data costs one comparison of the epoch and at most one AEAD open. Open neither locks nor
+// allocates, except for the first data of each earlier epoch in that hour. The scratch must not
+// overlap data.
 func (s *Sealer) Open(scratch *Scratch, data []byte) (Claims, bool) {
 	if len(data) != alloc.ConnectionDataLen || data[0] != sealVersion {
 		return Claims{}, false

@@ -5,38 +5,32 @@ import (
 	"fmt"
 )
 
-// MaxCapacity is the largest capacity: a file of 768 MiB, if all are in use.
+// MaxCapacity is a file of 768 MiB, if all are in use.
 const MaxCapacity = 1 << 24
 
-// Config is the configuration of a [File].
 type Config struct {
-	// Path is the path of the file. Its directory must exist. An existing file
-	// without records of this relay is renamed to Path + ".old". The file
-	// Path + ".counter" shows whether an older copy was put at Path.
+	// Path is in a directory that must exist. A file there without records of this relay is
+	// renamed to Path + ".old". Path + ".counter" shows whether an older copy was put at Path.
 	Path string
-	// Capacity is the largest number of records, 1 to MaxCapacity. Records of the
-	// previous process count until they are removed, so it should be twice the
-	// largest number of allocations of the relay. An unused place takes one bit of
-	// memory and no disk space.
+	// Capacity is the largest number of records, 1 to MaxCapacity. Records of the previous process
+	// count until they are removed, so it should be twice the relay's most allocations. An unused
+	// place takes one bit of memory and no disk space.
 	Capacity int
-	// Relay is the relay's id. A file of another relay is not read.
+	// Relay is the relay's id.
 	Relay [16]byte
-	// Boot identifies this run of the process, as engine.Identity.Boot does. Not 0.
+	// Boot is that of engine.Identity. Not 0.
 	Boot uint64
-	// Machine identifies this run of the machine: it must change when the machine
-	// restarts. Default: the boot id of the kernel on Linux; elsewhere unknown, so
-	// that only a closed file is complete.
+	// Machine identifies this run of the machine. Default: the boot id of the kernel on Linux;
+	// elsewhere unknown, so that only a closed file is complete.
 	Machine string
-	// Places are those of all records, in ascending order, if the previous process has told
-	// them and nothing else can be in the file: Open then reads no others. Nil: Open reads
-	// the whole file.
+	// Places are those of all records, in ascending order, if the previous process has told them
+	// and nothing else can be in the file. Nil: Open reads the whole file.
 	Places []Place
-	// Unmapped disables the mapping: each change takes two system calls, as on
-	// platforms without mappings.
+	// Unmapped: each change takes two system calls, as on platforms without mappings.
 	Unmapped bool
-	// OnError is called with the error after which changes are not stored, and with
-	// ErrFull: each at most once until the file is complete again. The goroutine that
-	// calls a method, or Open, calls it; it must not call the File. Default: not called.
+	// OnError is called with the error after which changes are not stored, and with ErrFull: each
+	// at most once until the file is complete again. The goroutine that calls a method, or Open,
+	// calls it; it must not call the File.
 	OnError func(error)
 }
 
@@ -59,40 +53,29 @@ func (c *Config) reportError(err error) {
 	}
 }
 
-// Reasons for which a file is not complete. [PreviousRun].Err wraps one of them, or
-// an error of the file system.
+// Reasons for which a file is not complete, wrapped by [PreviousRun].Err, besides errors of the
+// file system.
 var (
-	// ErrAbsent: there was no file.
-	ErrAbsent = errors.New("statefile: no state file was there")
-	// ErrHeader: the header is damaged, or the file is of another kind.
-	ErrHeader = errors.New("statefile: header damaged")
-	// ErrVersion: another version of the format.
-	ErrVersion = errors.New("statefile: other version")
-	// ErrForeign: the file of another relay.
-	ErrForeign = errors.New("statefile: file of another relay")
-	// ErrTruncated: the file is shorter than its header says.
+	ErrAbsent    = errors.New("statefile: no state file was there")
+	ErrHeader    = errors.New("statefile: header damaged")
+	ErrVersion   = errors.New("statefile: other version")
+	ErrForeign   = errors.New("statefile: file of another relay")
 	ErrTruncated = errors.New("statefile: file truncated")
-	// ErrDamaged: records whose checksum is wrong.
-	ErrDamaged = errors.New("statefile: records damaged")
-	// ErrMachine: the machine restarted, or may have restarted, while the file was
-	// open.
+	ErrDamaged   = errors.New("statefile: records damaged")
+	// ErrMachine: the machine may have restarted while the file was open.
 	ErrMachine = errors.New("statefile: machine restarted while the file was open")
-	// ErrRolledBack: the file has fewer changes than the counter beside it. An older
-	// copy was put in its place, or a process ran that could not open it.
+	// ErrRolledBack: an older copy was put in its place, or a process ran that could not open it.
 	ErrRolledBack = errors.New("statefile: rolled back: it lacks the last changes, as an older copy does")
-	// ErrNoCounter: the file has changes, but its counter is missing or damaged, so
-	// that it may be an older copy.
+	// ErrNoCounter: the counter is missing or damaged.
 	ErrNoCounter = errors.New("statefile: its counter file is missing, so it may be an older copy")
 	// ErrUnstored: the previous process could not store all changes.
 	ErrUnstored = errors.New("statefile: not everything was stored")
 )
 
-// The errors for OnError, besides those of the file system.
 var (
-	// ErrFull: there was no free place for an allocation, so absence proves nothing
-	// for the boots of this file. Changes of other allocations are still stored.
+	// ErrFull: absence proves nothing for the boots of this file. Changes of other allocations are
+	// still stored.
 	ErrFull = errors.New("statefile: full")
-	// ErrPlace: a change of a place without an intact record: an error of the
-	// caller, or another process wrote to the file.
+	// ErrPlace: an error of the caller, or another process wrote to the file.
 	ErrPlace = errors.New("statefile: place holds no intact record")
 )

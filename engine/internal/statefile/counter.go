@@ -9,7 +9,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
-// counterSuffix is appended to the name of a file for the name of its counter.
 const counterSuffix = ".counter"
 
 // The layout of a counter file.
@@ -22,9 +21,9 @@ const (
 	counterSize  = 32
 )
 
-// counter is a small file beside a state file that holds the value of a word of it. The
-// value only rises, and the state file has it first: so a state file with a smaller one
-// is an older copy that was put in its place. It has one user at a time.
+// counter is a small file beside a state file that holds the value of a word of it. The value only
+// rises, and the state file has it first: so a state file with a smaller one is an older copy. It
+// has one user at a time.
 type counter struct {
 	source *os.File
 	mapped []byte // nil: WriteAt
@@ -35,8 +34,7 @@ type counter struct {
 	next   [8]byte
 }
 
-// openCounter opens or creates the counter of the file name in dir. A content of another
-// kind or relay is kept with the suffix of files that are set aside.
+// A counter of another kind or relay is set aside.
 func openCounter(dir *os.Root, name string, relay [16]byte) (*counter, error) {
 	name += counterSuffix
 	f, size, err := openFile(dir, name)
@@ -60,8 +58,8 @@ func openCounter(dir *os.Root, name string, relay [16]byte) (*counter, error) {
 	return c, nil
 }
 
-// advanceCounter makes the file name in dir look rolled back, since the process cannot
-// store its changes there. It ignores errors: the caller reports that one already.
+// advanceCounter makes the file look rolled back, since the process cannot store its changes
+// there. The caller has reported an error already.
 func advanceCounter(dir *os.Root, name string, relay [16]byte) {
 	c, err := openCounter(dir, name, relay)
 	if err != nil {
@@ -73,8 +71,7 @@ func advanceCounter(dir *os.Root, name string, relay [16]byte) {
 	_ = c.close()
 }
 
-// start stores the first value of this process. It writes the whole file, so that its
-// page has space on the disk.
+// start writes the whole file, so that its page has space on the disk.
 func (c *counter) start(value uint64, mapped bool) error {
 	content := make([]byte, counterSize)
 	copy(content, counterMagic)
@@ -91,8 +88,7 @@ func (c *counter) start(value uint64, mapped bool) error {
 	return nil
 }
 
-// set stores a value, which must not be smaller than the last one. The state file must
-// have it already.
+// The value must not be smaller than the last one, and the state file must have it already.
 func (c *counter) set(value uint64) error {
 	if c == nil {
 		return nil // It could not be opened: the file is not complete.
@@ -117,9 +113,8 @@ func (c *counter) close() error {
 	return errors.Join(err, c.source.Close())
 }
 
-// checkCount returns why a file with value in its word is not the newest one, if the
-// previous process stored found in its counter; nil if it is. Files of versions without
-// a counter have 0 in both.
+// checkCount compares the value in a file with what the previous process stored in its counter.
+// Files of versions without a counter have 0 in both.
 func checkCount(value, found uint64) error {
 	switch {
 	case value < found:
@@ -134,7 +129,6 @@ func checkCount(value, found uint64) error {
 // bits that is keyed with a seed and the position.
 const wordBits = 48
 
-// putWord encodes a word for a position of a file.
 func putWord(b []byte, seed uint32, at int64, value uint64) {
 	// The finalizer of SplitMix64: the high bits are well mixed.
 	x := value ^ uint64(seed)<<16 ^ uint64(at)*0x9E3779B97F4A7C15

@@ -11,11 +11,9 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
-// chunkPlaces is the number of places for which disk space is reserved at once: 48 KiB,
-// which are whole pages and take about 20 µs to write.
+// chunkPlaces are 48 KiB, whole pages, and take about 20 µs to write.
 const chunkPlaces = 1024
 
-// file is the part of *os.File that the package uses.
 type file interface {
 	io.ReaderAt
 	io.WriterAt
@@ -24,8 +22,7 @@ type file interface {
 	Sync() error
 }
 
-// disk reads and writes bytes of the file, through a mapping if there is one.
-// It belongs to the owner of the File.
+// disk belongs to the owner of the File.
 type disk struct {
 	file     file
 	places   int      // in the file
@@ -36,8 +33,7 @@ type disk struct {
 	zeros    []byte // a chunk of them
 }
 
-// startMapping maps f, which has its full size, up to place top. If that fails, the
-// file is used without a mapping, which is slower.
+// startMapping gets a file of its full size. Without a mapping the file is slower.
 func (d *disk) startMapping(f *os.File, top int) error {
 	d.source = f
 	if err := d.remap(Place(min(max(top, 1), d.places))); err != nil {
@@ -48,8 +44,8 @@ func (d *disk) startMapping(f *os.File, top int) error {
 	return nil
 }
 
-// remap extends the mapping to place p, and at least doubles it. Mapping reserves disk
-// space, so a mapping of the whole file would take the space of a full one.
+// remap at least doubles the mapping. Mapping reserves disk space, so a mapping of the whole file
+// would take the space of a full one.
 func (d *disk) remap(p Place) error {
 	chunks := chunkOf(p) + 1
 	if d.mapped != nil {
@@ -67,12 +63,10 @@ func (d *disk) remap(p Place) error {
 	return nil
 }
 
-// has reports whether there may be a record at p.
 func (d *disk) has(p Place) bool {
 	return int(p) <= d.places && (d.mapped == nil || offset(p+1) <= int64(len(d.mapped)))
 }
 
-// reserve ensures that a free place has space on the disk.
 func (d *disk) reserve(p Place) error {
 	if d.mapped == nil || d.reserved[chunkOf(p)] {
 		return nil
@@ -91,7 +85,6 @@ func (d *disk) reserve(p Place) error {
 	return nil
 }
 
-// markReserved records that a place in use has space on the disk.
 func (d *disk) markReserved(p Place) {
 	if d.mapped != nil {
 		d.reserved[chunkOf(p)] = true
@@ -116,8 +109,7 @@ func (d *disk) write(p []byte, at int64) error {
 	return copyMapped(d.mapped[at:at+int64(len(p))], p)
 }
 
-// copyMapped copies to or from the mapping. It returns an error for a fault, which
-// would otherwise end the process.
+// A fault is an error here, and would otherwise end the process.
 func copyMapped(to, from []byte) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -136,7 +128,6 @@ func copyMapped(to, from []byte) (err error) {
 	return nil
 }
 
-// close unmaps and closes the file.
 func (d *disk) close() error {
 	var err error
 	if d.unmap != nil {
@@ -150,14 +141,13 @@ func (d *disk) close() error {
 	return err
 }
 
-// freePlaces is the set of free places. It is a tree of bits: one per place, and one
-// above each 64 bits that is set if any of them is.
+// freePlaces is a tree of bits: one per place, and one above each 64 bits that is set if any of
+// them is.
 type freePlaces struct {
 	levels [][]uint64 // levels[0] has the places; the last has one word
 	count  int
 }
 
-// newFreePlaces returns places 1 to count, all free.
 func newFreePlaces(count int) freePlaces {
 	f := freePlaces{count: count}
 	for n := count; ; n = (n + 63) / 64 {
@@ -175,7 +165,7 @@ func newFreePlaces(count int) freePlaces {
 	}
 }
 
-// lowest returns the lowest free place, 0 if there is none. It stays free.
+// lowest returns 0 if there is none. The place stays free.
 func (f *freePlaces) lowest() Place {
 	i := 0
 	for at := len(f.levels) - 1; at >= 0; at-- {
@@ -188,7 +178,7 @@ func (f *freePlaces) lowest() Place {
 	return Place(i + 1)
 }
 
-// take makes p used. Places beyond the count are never free.
+// Places beyond the count are never free.
 func (f *freePlaces) take(p Place) {
 	i := int(p) - 1
 	if i >= f.count {
@@ -203,7 +193,6 @@ func (f *freePlaces) take(p Place) {
 	}
 }
 
-// release makes p free.
 func (f *freePlaces) release(p Place) {
 	i := int(p) - 1
 	if i >= f.count {

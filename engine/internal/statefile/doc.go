@@ -3,9 +3,7 @@
 // other package writes or reads that file. [Sessions] is a second file, with the state
 // of DTLS sessions.
 //
-// The relay can recover without the file; with it, recovery is strict. A missing or
-// damaged file, or one of another relay, is reported and replaced. If writing fails,
-// the relay continues without the file, and writes it anew when it can.
+// The relay can recover without the file; with it, recovery is strict.
 //
 // # The file
 //
@@ -13,10 +11,9 @@
 //	         the last boots, CRC32C; then the number of changes and the journal
 //	places   48 bytes each: a record with CRC32C, or zeros: free
 //
-// A checksum is keyed with version, relay and place, so that the checksum of a
-// moved record, or of another relay's, does not match. The file is sparse and has the
-// size of its full capacity. New records go to the lowest free place, so memory and
-// disk use follow the number of records.
+// A checksum is keyed with version, relay and place, so that that of a moved record, or of
+// another relay's, does not match. The file is sparse and has the size of its full
+// capacity. New records go to the lowest free place.
 //
 // # Crashes
 //
@@ -28,9 +25,8 @@
 //
 // After a crash of the machine it is not, since pages reach the disk in any order. A
 // file that was left open in an earlier run of the machine is therefore never
-// complete, even if its checksums match. [File.Close] syncs, so that the file is
-// complete after a regular reboot. No other method syncs, and the file may be on
-// tmpfs, where stores never wait for a disk.
+// complete, even if its checksums match. Only [File.Close] syncs, so that the file is
+// complete after a regular reboot.
 //
 // # Rollback
 //
@@ -43,9 +39,8 @@
 //
 // # Access
 //
-// Both files are opened relative to their directory, without following a link, and only
-// if they are regular files with one name that belong to this user or root and are closed
-// to others; see [keyfile.Open]. Otherwise Open fails and changes nothing.
+// Both files are opened relative to their directory, and only if no other user can have
+// planted or read them; see [keyfile.Open]. Otherwise Open fails and changes nothing.
 //
 // # Absence as proof
 //
@@ -71,8 +66,7 @@
 //
 // # Ownership
 //
-// A File has one owner, the control goroutine of the engine, and is not safe for
-// concurrent use. One process may have the file open: the caller holds a lock on the
-// relay's directory. Changes do not allocate, except for a few words when the mapping
-// doubles.
+// A File belongs to the control goroutine of the engine. One process may have the file
+// open: the caller holds a lock on the relay's directory. Changes do not allocate, except
+// for a few words when the mapping doubles.
 package statefile

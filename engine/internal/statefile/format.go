@@ -36,11 +36,9 @@ const (
 	headerSize  = 4096
 )
 
-// maxBoots is the number of boots in a file. The recovery of an allocation that is
-// older than that is lenient.
+// maxBoots: the recovery of an allocation of an older one is lenient.
 const maxBoots = 16
 
-// state is a set of facts about a file.
 type state uint32
 
 const (
@@ -49,7 +47,6 @@ const (
 	stateClosed   state = 1 << 2 // synced; nothing was changed afterwards
 )
 
-// header is the header of a file.
 type header struct {
 	capacity int // places in the file
 	relay    [16]byte
@@ -59,7 +56,6 @@ type header struct {
 	boots    []uint64 // at most maxBoots
 }
 
-// encode returns what is before the word with the number of changes.
 func (h *header) encode() []byte {
 	b := make([]byte, countAt)
 	copy(b, magic)
@@ -77,7 +73,7 @@ func (h *header) encode() []byte {
 	return b
 }
 
-// parseHeader parses a header; b may be truncated.
+// parseHeader accepts truncated bytes.
 func parseHeader(b []byte) (h header, err error) {
 	if len(b) < headerLen || string(b[:len(magic)]) != magic {
 		return h, ErrHeader
@@ -106,8 +102,7 @@ func parseHeader(b []byte) (h header, err error) {
 	return h, nil
 }
 
-// checkComplete returns the reason in the header why a file of size bytes is not complete;
-// nil if it may be complete.
+// The reason is nil if the file may be complete.
 func (h *header) checkComplete(relay, machine [16]byte, size int64) error {
 	switch {
 	case h.relay != relay:
@@ -122,7 +117,6 @@ func (h *header) checkComplete(relay, machine [16]byte, size int64) error {
 	return nil
 }
 
-// bootsWith returns boots with boot as the newest.
 func bootsWith(boots []uint64, boot uint64) []uint64 {
 	next := slices.DeleteFunc(slices.Clone(boots), func(b uint64) bool { return b == boot })
 	if boot != 0 {
@@ -131,14 +125,12 @@ func bootsWith(boots []uint64, boot uint64) []uint64 {
 	return next[:min(len(next), maxBoots)]
 }
 
-// fileSize returns the size in bytes of a file with so many places.
 func fileSize(places int) int64 { return offset(Place(places + 1)) }
 
-// offset returns the position of a place in the file.
 func offset(p Place) int64 { return headerSize + (int64(p)-1)*recordSize }
 
-// recordSeed returns the key of the checksums of records, so that those of another
-// version or relay do not match.
+// recordSeed is the key of the checksums of records, so that those of another version or relay do
+// not match.
 func recordSeed(relay [16]byte) uint32 {
 	b := binary.LittleEndian.AppendUint16([]byte(magic), version)
 	return crc32.Checksum(append(b, relay[:]...), castagnoli)
@@ -155,24 +147,21 @@ type Record struct {
 	Flags    Flags
 }
 
-// Flags are seven bits about an allocation. Unnamed bits are stored too.
+// Flags are seven bits. Unnamed bits are stored too.
 type Flags uint8
 
-// The flags.
 const (
 	Host   Flags = 1 << 0 // a host; else a joiner
 	Bound  Flags = 1 << 1 // a BIND was accepted, so Nonce counts
 	Linked Flags = 1 << 2 // a joiner that has a link; a host that ever had one
-	// Candidate: an unbound reservation for the place of another host, which the next run does
-	// not know.
+	// Candidate: an unbound reservation for the place of another host, which the next run does not
+	// know.
 	Candidate Flags = 1 << 3
 )
 
-// Place is the number of a record in the file, from 1 on. Place 0 is none; changes of
-// it have no effect.
+// Place is the number of a record in the file, from 1 on. Changes of place 0 have no effect.
 type Place uint32
 
-// FoundRecord is a record of the previous process and its place.
 type FoundRecord struct {
 	Record
 	Place Place
@@ -195,17 +184,15 @@ const (
 	recordSize = 48
 )
 
-// used is set in the flags of every record, so that none is all zeros.
+// Every record has used, so that none is all zeros.
 const used Flags = 1 << 7
 
-// rawRecord is a record as it is in the file.
 type rawRecord [recordSize]byte
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// sum returns the checksum of a record at place p in a file with this seed.
-// CRC32C is one-to-one in its initial value, so that one and the same record
-// has another sum in each place.
+// sum is CRC32C, which is one-to-one in its initial value: one and the same record has another sum
+// in each place.
 func (raw *rawRecord) sum(seed uint32, p Place) uint32 {
 	return crc32.Update(seed^uint32(p), castagnoli, raw[nonceAt:])
 }
@@ -216,7 +203,6 @@ func (raw *rawRecord) seal(seed uint32, p Place) {
 
 func (raw *rawRecord) free() bool { return *raw == rawRecord{} }
 
-// intact reports whether raw has the checksum of a record at place p.
 func (raw *rawRecord) intact(seed uint32, p Place) bool {
 	return binary.LittleEndian.Uint32(raw[:]) == raw.sum(seed, p) && Flags(raw[flagsAt])&used != 0
 }
@@ -243,8 +229,7 @@ func (raw *rawRecord) encode(r *Record) {
 	raw.setFlags(r.Flags)
 }
 
-// decode returns the record in raw, which is intact. It reports false for a
-// join code that no process can have stored.
+// decode reports false for a join code that no process can have stored. The record is intact.
 func (raw *rawRecord) decode() (r Record, ok bool) {
 	const codeBits = 1<<56 - 1
 	r = Record{
@@ -259,12 +244,10 @@ func (raw *rawRecord) decode() (r Record, ok bool) {
 	return r, r.Code.isValid()
 }
 
-// Code is a join code in 7 bytes, as joincode.Pack packs it. The zero Code is
-// none.
+// Code is a join code as joincode.Pack packs it, zero for none.
 type Code struct{ packed uint64 }
 
-// ParseCode packs a join code, in upper case, or nothing for the zero Code.
-// Anything else is an error.
+// ParseCode packs a join code, in upper case; "" is the zero Code.
 func ParseCode(s string) (Code, error) {
 	if s == "" {
 		return Code{}, nil
@@ -283,7 +266,6 @@ func (c Code) IsZero() bool { return c == Code{} }
 // String returns the symbols of the code, or "" for the zero Code.
 func (c Code) String() string { return joincode.Unpack(c.packed) }
 
-// isValid reports whether 56 bits read from a file are what ParseCode makes.
 func (c Code) isValid() bool { return c.IsZero() || c.String() != "" }
 
 // The layout of the journal: the change that was made last, or is being made.
@@ -297,22 +279,19 @@ const (
 	entrySize     = entryRecordAt + recordSize
 )
 
-// rawEntry is the journal as it is in the file.
 type rawEntry [entrySize]byte
 
 func (e *rawEntry) sum(seed uint32) uint32 {
 	return crc32.Update(seed, castagnoli, e[entryPlaceAt:])
 }
 
-// encode sets e to the change that writes raw to place p.
 func (e *rawEntry) encode(seed uint32, p Place, raw *rawRecord) {
 	binary.LittleEndian.PutUint32(e[entryPlaceAt:], uint32(p))
 	copy(e[entryRecordAt:], raw[:])
 	binary.LittleEndian.PutUint32(e[:], e.sum(seed))
 }
 
-// decode returns the place and content of the change; place 0 if the journal is empty
-// or damaged.
+// The place is 0 if the journal is empty or damaged.
 func (e *rawEntry) decode(seed uint32) (p Place, raw rawRecord) {
 	if binary.LittleEndian.Uint32(e[:]) != e.sum(seed) {
 		return 0, raw

@@ -15,20 +15,16 @@ import (
 	"github.com/ferryrelay/ferry/internal/base/keyfile"
 )
 
-// setAsideSuffix is appended to the name of a file without records of this relay.
 const setAsideSuffix = ".old"
 
-// Open opens or creates the state file and returns what the previous process left in
-// it. It accepts a file in any state. It fails if the configuration is invalid, or if
-// another user may have planted what is at the path; see [keyfile.Open]. If the file
-// cannot be opened or written for another reason, as on a full disk, Open calls OnError
-// and the File stores nothing until it is written anew; see [File.Rewrite].
+// Open opens or creates the state file and returns what the previous process left in it. It
+// accepts a file in any state. It fails if the configuration is invalid, or if another user may
+// have planted what is at the path; see [keyfile.Open]. If the file cannot be opened or written
+// for another reason, as on a full disk, Open calls OnError and the File stores nothing until
+// [File.Rewrite]. It takes about 5 ms per million free places, and 300 ms per million records.
 //
-// Open reads the whole file: about 5 ms per million free places, and 300 ms per
-// million records.
-//
-// The capacity may differ between runs. Records above a smaller capacity stay at
-// their places until they are removed, and no new ones are stored there.
+// The capacity may differ between runs. Records above a smaller one stay at their places, and no
+// new ones are stored there.
 func Open(cfg Config) (*File, PreviousRun, error) {
 	if err := cfg.check(); err != nil {
 		return nil, PreviousRun{}, err
@@ -45,7 +41,6 @@ func Open(cfg Config) (*File, PreviousRun, error) {
 	return l, left, nil
 }
 
-// openIn is Open in the directory of the file.
 func openIn(dir *os.Root, cfg Config) (*File, PreviousRun, error) {
 	name, machine := filepath.Base(cfg.Path), machineRun(cfg.Machine)
 	_ = dir.Remove(name + keyfile.Suffix) // It was not complete when its process ended.
@@ -74,8 +69,8 @@ func openIn(dir *os.Root, cfg Config) (*File, PreviousRun, error) {
 	return l, s.previousRun(), nil
 }
 
-// openLater returns a File that stores nothing until it is written anew, because of err;
-// or err, if the operator must mend what is in the directory. A nil f could not be opened.
+// openLater returns a File that stores nothing until it is written anew, or err if the operator
+// must mend what is in the directory. A nil f could not be opened.
 func openLater(dir *os.Root, cfg Config, f *os.File, s scan, err error) (*File, PreviousRun, error) {
 	if keyfile.IsRefusal(err) || errors.Is(err, fs.ErrPermission) {
 		if f != nil {
@@ -90,8 +85,7 @@ func openLater(dir *os.Root, cfg Config, f *os.File, s scan, err error) (*File, 
 	return l, s.previousRun(), nil
 }
 
-// openFile opens or creates a file in dir, for this user only. It refuses what another
-// user may have planted or can read.
+// openFile refuses what another user may have planted or can read.
 func openFile(dir *os.Root, name string) (*os.File, int64, error) {
 	f, err := keyfile.Open(dir, name, os.O_RDWR|os.O_CREATE)
 	if err != nil {
@@ -105,8 +99,7 @@ func openFile(dir *os.Root, name string) (*os.File, int64, error) {
 	return f, info.Size(), nil
 }
 
-// setAside renames the file f, which Ferry or this relay did not write, and creates a
-// new one.
+// setAside is for a file that another program or another relay wrote.
 func setAside(dir *os.Root, name string, f *os.File) (*os.File, error) {
 	_ = f.Close()
 	if err := dir.Rename(name, name+setAsideSuffix); err != nil {
@@ -137,8 +130,8 @@ func newFile(cfg Config, f *os.File, machine [16]byte, s *scan) *File {
 	return l
 }
 
-// start repairs and resizes the file and writes its header. If the process is killed
-// between two steps, the file claims no more than it holds.
+// start repairs and resizes the file and writes its header. If the process is killed between two
+// steps, the file claims no more than it holds.
 func (l *File) start(f *os.File, size int64, s *scan) error {
 	if s.redoPlace != 0 {
 		if err := l.disk.write(s.redoRecord[:], offset(s.redoPlace)); err != nil {
@@ -174,8 +167,7 @@ func (l *File) start(f *os.File, size int64, s *scan) error {
 	return l.adopt(s)
 }
 
-// writePage writes the header with an empty journal, so that its page has space
-// on the disk. It counts as a change.
+// writePage empties the journal, and takes space on the disk. It counts as a change.
 func (l *File) writePage() error {
 	page := make([]byte, headerSize)
 	copy(page, l.head.encode())
@@ -185,8 +177,7 @@ func (l *File) writePage() error {
 	return err
 }
 
-// adopt marks the places of the found records as used and frees the damaged places,
-// which the header no longer covers.
+// adopt frees the damaged places, which the header no longer covers.
 func (l *File) adopt(s *scan) error {
 	for i := range s.found {
 		l.free.take(s.found[i].Place)
@@ -204,34 +195,28 @@ func (l *File) adopt(s *scan) error {
 	return nil
 }
 
-// PreviousRun is the state that the previous process left in the file.
 type PreviousRun struct {
-	// Records are the intact records, by place. They stay in the file until they
-	// are removed. If the file is not complete, they may lack changes or removals.
-	Records []FoundRecord
-	// Complete reports whether the file has all changes of the previous process.
+	// Records are the intact records, by place, until they are removed. If the file is not
+	// complete, they may lack changes or removals.
+	Records  []FoundRecord
 	Complete bool
-	// Boots are the boots that the file accounts for, newest first, at most 16: an
-	// allocation of one of them that is not in Records has ended. Empty if the
-	// file is not complete.
+	// Boots are those that the file accounts for, newest first, at most 16: an allocation of one
+	// of them that is not in Records has ended. Empty if the file is not complete.
 	Boots []uint64
-	// Settled reports whether the file accounts for all boots.
+	// Settled: the file accounts for all boots.
 	Settled bool
-	// Damaged is the number of places that are neither free nor hold an intact
-	// record.
+	// Damaged places are neither free nor hold an intact record.
 	Damaged int
-	// Closed is when the previous process closed the file; zero if it did not, or
-	// the file is not complete.
+	// Closed is when the previous process closed the file; zero if it did not, or the file is not
+	// complete.
 	Closed time.Time
-	// Err is the reason why the file is not complete; nil if it is.
+	// Err is why the file is not complete.
 	Err error
 }
 
-// Ended reports whether the file proves that an allocation of boot that is not in
-// l.Records has ended.
+// Ended reports whether the file proves that an allocation of boot without a record has ended.
 func (l *PreviousRun) Ended(boot uint64) bool { return slices.Contains(l.Boots, boot) }
 
-// scan is the content of a file.
 type scan struct {
 	seed       uint32
 	head       header // zero if it is damaged
@@ -244,9 +229,8 @@ type scan struct {
 	redoRecord rawRecord // its content according to the journal
 }
 
-// scanFile reads a whole file of size bytes. It finds records even
-// if the header is damaged, since their checksums are keyed with the relay. Places, if not
-// nil, are the only ones that may hold a record.
+// scanFile finds records even if the header is damaged, since their checksums are keyed with the
+// relay. Places, if not nil, are the only ones that may hold a record.
 func scanFile(f io.ReaderAt, size int64, relay, machine [16]byte, places []Place) scan {
 	s := scan{seed: recordSeed(relay)}
 	page := make([]byte, headerSize)
@@ -281,8 +265,7 @@ func scanFile(f io.ReaderAt, size int64, relay, machine [16]byte, places []Place
 	return s
 }
 
-// readCount reads the word with the number of changes. It is zero in files of versions
-// that did not count.
+// The word is zero in files of versions that did not count.
 func (s *scan) readCount(word []byte) {
 	count, ok := parseWord(word, s.seed, countAt)
 	switch {
@@ -293,15 +276,14 @@ func (s *scan) readCount(word []byte) {
 	}
 }
 
-// checkCount compares the number of changes with the counter of the previous process.
 func (s *scan) checkCount(found uint64) {
 	if s.err == nil {
 		s.err = checkCount(s.count, found)
 	}
 }
 
-// scanPlaces reads the places. A place above the capacity in the header may be from a
-// process that was killed while it extended the file.
+// A place above the capacity in the header may be from a process that was killed while it extended
+// the file.
 func (s *scan) scanPlaces(f io.ReaderAt, size int64, torn Place, after *rawRecord) {
 	size = min(size, fileSize(MaxCapacity))
 	if size <= headerSize {
@@ -329,7 +311,7 @@ func (s *scan) scanPlaces(f io.ReaderAt, size int64, torn Place, after *rawRecor
 	}
 }
 
-// readPlaces reads places in ascending order.
+// Places are in ascending order.
 func (s *scan) readPlaces(f io.ReaderAt, size int64, places []Place, torn Place, after *rawRecord) {
 	var chunk [64 * recordSize]byte
 	var first Place // of the chunk; 0: it is empty
@@ -353,10 +335,9 @@ func (s *scan) readPlaces(f io.ReaderAt, size int64, places []Place, torn Place,
 	}
 }
 
-// placesIn returns the number of places that size bytes cover, rounded up.
+// placesIn rounds up.
 func placesIn(size int64) int { return int((size + recordSize - 1) / recordSize) }
 
-// addUnreadable adds count places from first on, which cannot be read, as damaged.
 func (s *scan) addUnreadable(first Place, count int, err error) {
 	if s.err == nil {
 		s.err = err
@@ -366,7 +347,6 @@ func (s *scan) addUnreadable(first Place, count int, err error) {
 	}
 }
 
-// addPlace adds a place that is not free.
 func (s *scan) addPlace(p Place, raw *rawRecord, torn Place, after *rawRecord) {
 	if !raw.intact(s.seed, p) && p == torn {
 		s.redoPlace, s.redoRecord = p, *after
@@ -384,10 +364,8 @@ func (s *scan) addPlace(p Place, raw *rawRecord, torn Place, after *rawRecord) {
 	s.damaged = append(s.damaged, p)
 }
 
-// holdsNothing reports whether the file has no header and no record of this relay.
 func (s *scan) holdsNothing() bool { return !s.own && len(s.found) == 0 }
 
-// top returns the highest place that holds a record.
 func (s *scan) top() int {
 	if len(s.found) == 0 {
 		return 0
@@ -409,14 +387,13 @@ func (s *scan) previousRun() PreviousRun {
 	return l
 }
 
-// isSettled reports whether the file accounts for boots before its last one.
+// isSettled is about boots before the last one.
 func (s *scan) isSettled() bool { return s.err == nil && s.head.state&stateSettled != 0 }
 
-// bootIDFile has a random id that Linux generates when it boots.
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
-// machineRun returns a digest of name, or of the kernel's boot id if name is empty;
-// zero if that is unknown.
+// machineRun is a digest of name, or of the kernel's boot id if name is empty; zero if that is
+// unknown.
 func machineRun(name string) [16]byte {
 	if name == "" {
 		id, err := os.ReadFile(bootIDFile)

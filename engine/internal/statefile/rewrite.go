@@ -8,16 +8,14 @@ import (
 	"github.com/ferryrelay/ferry/internal/base/keyfile"
 )
 
-// A file that lacks changes cannot be mended, since they are lost: the owner writes it
-// anew from its own memory, when the disk may have space again. The new file lies beside
-// the old one until it has every record and the disk has it.
+// A file that lacks changes cannot be mended: the owner writes it anew from its own memory. The
+// new file lies beside the old one until it has every record and the disk has it.
 
-// rewrite is the state of a new file.
 type rewrite struct {
 	synced chan error // the result of the sync; nil: it has not begun
 }
 
-// Incomplete reports whether the file lacks changes, so that the owner should write it anew.
+// Incomplete reports whether the file lacks changes, so that it should be written anew.
 func (l *File) Incomplete() bool {
 	return l != nil && !l.closed && (l.off || l.overflowed || l.rewrite != nil)
 }
@@ -25,17 +23,17 @@ func (l *File) Incomplete() bool {
 // Rewriting reports whether a new file is being written.
 func (l *File) Rewriting() bool { return l != nil && l.rewrite != nil }
 
-// Discard declares that the file lacks changes, for that reason.
+// Discard declares the file incomplete.
 func (l *File) Discard(why error) {
 	if l != nil && !l.Incomplete() {
 		l.fail(why)
 	}
 }
 
-// Rewrite begins a new file with disk space for so many records. All places are void. The
-// caller adds every record again, by any number of calls of Add and between other changes,
-// and then calls Complete until that reports true. If Rewrite or a later change fails,
-// Rewriting reports false, and the caller may begin again. Neither calls OnError.
+// Rewrite begins a new file with disk space for so many records. All places are void. The caller
+// adds every record again, between other changes, and then calls Complete until that reports true.
+// If Rewrite or a later change fails, Rewriting reports false, and the caller may begin again.
+// Neither calls OnError.
 func (l *File) Rewrite(records int) error {
 	if !l.Incomplete() || l.rewrite != nil {
 		return nil
@@ -86,8 +84,8 @@ func (l *File) startRewrite(records int) error {
 	return nil
 }
 
-// Complete puts the new file, which has every record, in the place of the old one when the
-// disk has it. It does not wait for the disk, and reports false until then.
+// Complete puts the new file, which has every record, in the place of the old one when the disk
+// has it. It does not wait for the disk, and reports false until then.
 func (l *File) Complete() bool {
 	if !l.Rewriting() {
 		return false
@@ -129,7 +127,6 @@ func (l *File) install(err error) error {
 	return nil
 }
 
-// endRewrite removes a new file that is not complete.
 func (l *File) endRewrite() {
 	if l.rewrite == nil {
 		return

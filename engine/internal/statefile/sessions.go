@@ -20,22 +20,18 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Sessions is the file of the DTLS sessions of one relay, with which the next process
-// resumes a session without a handshake. It holds no secret: keys are derived from the
-// allocation's key, which is not in the file.
-//
-// One process may have the file open at a time. Any goroutine may call the methods. A
-// nil *Sessions stores nothing.
+// Sessions is the file of the DTLS sessions of one relay, with which the next process resumes them
+// without a handshake. It holds no secret: keys are derived from the allocation's key. One process
+// may have it open. Any goroutine may call the methods. A nil *Sessions stores nothing.
 //
 // # Why it is safe to resume
 //
-// A sequence number is part of an AEAD nonce and protects against replay, so the bounds
-// in the file may be too high but never too low. Sent and Received are bounds that are
-// stored before a number at or above them is used. The stores of a killed process to
-// the file are kept, in order. A file that may have an older state is not read: one of
-// another run of the machine (pages reach a disk in any order), of another relay, with
-// a time stamp older than MaxAge, or with one older than the counter file beside it has
-// (a copy or a backup). A slot whose checksums do not match is dropped alone.
+// A sequence number is part of an AEAD nonce and protects against replay, so the bounds in the
+// file may be too high but never too low: they are stored before a number at or above them is
+// used. The stores of a killed process are kept, in order. A file that may have an older state is
+// not read: one of another run of the machine (pages reach a disk in any order), of another relay,
+// with a time stamp older than MaxAge, or than that in the counter file (a copy or a backup). A
+// slot whose checksums do not match is dropped alone.
 type Sessions struct {
 	cfg     SessionsConfig
 	dir     *os.Root // of the file
@@ -56,63 +52,53 @@ type Sessions struct {
 	unmaps []func() error // of all mappings: a goroutine may still use an older one
 }
 
-// States of a Sessions.
 const (
 	sessionsStoring  = iota // changes are stored
 	sessionsOff             // closed, or failed and invalid: no process reads the file, so its bounds bind nothing
 	sessionsReadable        // failed, and the file could be neither marked nor removed
 )
 
-// SessionsConfig is the configuration of a [Sessions].
 type SessionsConfig struct {
-	// Path is the path of the file. Its directory must exist. The file Path +
-	// ".counter" shows whether an older copy was put at Path.
+	// Path is in a directory that must exist. Path + ".counter" shows whether an older copy was
+	// put at Path.
 	Path string
-	// Capacity is the largest number of sessions, 1 to MaxCapacity, of 192 bytes
-	// each. Those of the previous process count until they are removed.
+	// Capacity is the largest number of sessions, 1 to MaxCapacity, of 192 bytes each. Those of
+	// the previous process count until they are removed.
 	Capacity int
-	// Relay is the relay's id. A file of another relay is not read.
-	Relay [16]byte
-	// Slots is how many slots at the beginning may hold a session, if the previous process
-	// has told it: no others are read. 0: all.
+	Relay    [16]byte
+	// Slots at the beginning may hold a session, if the previous process has told it. 0: all.
 	Slots int
-	// MaxAge is the largest age of the time stamp of a file that is read, see Touch.
-	// Not 0.
+	// MaxAge is that of the time stamp of a file that is read, see Touch. Not 0.
 	MaxAge time.Duration
-	// Machine identifies this run of the machine. Default: the boot id of the kernel
-	// on Linux; elsewhere unknown, so that no file is read.
+	// Machine is that of [Config]; unknown, no file is read.
 	Machine string
-	// Unmapped writes each change with a system call, as on platforms without a
-	// mapping.
+	// Unmapped writes each change with a system call.
 	Unmapped bool
-	// Fresh removes the file that is there, such as one of this process that failed.
+	// Fresh removes the file that is there.
 	Fresh bool
-	// Now is the clock. Default time.Now.
+	// Now is by default time.Now.
 	Now func() time.Time
-	// OnError is called at most once, with the error after which nothing more is
-	// stored. Any goroutine may call it; it must not call the Sessions. Default: not
-	// called.
+	// OnError is called at most once, with the error after which nothing more is stored. Any
+	// goroutine may call it; it must not call the Sessions.
 	OnError func(error)
 }
 
-// Session is the state of a session that survives a restart.
 type Session struct {
 	ID     proto.AllocationID
 	Serial uint64
 	// Source is the address of the client, see [endpoint.Endpoint.Remote].
 	Source endpoint.Endpoint
-	// Suite is the cipher suite, Client and Server are the randoms of the handshake.
+	// Client and Server are the randoms of the handshake.
 	Suite          uint16
 	Client, Server [32]byte
-	// Hash is the session hash of RFC 7627; empty without the extended master
-	// secret. At most 48 bytes.
+	// Hash is the session hash of RFC 7627, at most 48 bytes; empty without the extended master
+	// secret.
 	Hash []byte
-	// Sent is above every sequence number that was sealed, Received above every one
-	// that was accepted. At most 2^48.
+	// Sent is above every sequence number that was sealed, Received above every one that was
+	// accepted. At most 2^48.
 	Sent, Received uint64
 }
 
-// FoundSession is a session of the previous process and its place.
 type FoundSession struct {
 	Session
 	Place Place
@@ -142,16 +128,14 @@ const (
 	stampAt       = 48
 	countedAt     = 56
 	hashSize      = 48
-	// sessionsChunk is the smallest step in bytes by which the mapping grows.
 	sessionsChunk = 256 << 10
 )
 
 // MaxSequence is the largest bound of sequence numbers that can be stored.
 const MaxSequence = 1<<wordBits - 1
 
-// OpenSessions opens or creates the file. It accepts any content. It fails if the
-// configuration is invalid or the file cannot be created. Found returns the sessions of
-// the previous process.
+// OpenSessions accepts any content. It fails if the configuration is invalid or the file cannot be
+// created.
 func OpenSessions(cfg SessionsConfig) (*Sessions, error) {
 	if cfg.Path == "" || cfg.Capacity < 1 || cfg.Capacity > MaxCapacity || cfg.MaxAge <= 0 {
 		return nil, fmt.Errorf("statefile: sessions: path %q, capacity %d, maximum age %v", cfg.Path, cfg.Capacity, cfg.MaxAge)
@@ -177,7 +161,6 @@ func OpenSessions(cfg SessionsConfig) (*Sessions, error) {
 	return s, nil
 }
 
-// openSessionsIn is OpenSessions in the directory of the file.
 func openSessionsIn(dir *os.Root, cfg SessionsConfig) (*Sessions, error) {
 	name := filepath.Base(cfg.Path)
 	f, size, err := openFile(dir, name)
@@ -216,15 +199,14 @@ func openSessionsIn(dir *os.Root, cfg SessionsConfig) (*Sessions, error) {
 	return s, nil
 }
 
-// isSessions reports whether f is a file of sessions. An invalid one begins with zeros.
+// An invalid file of sessions begins with zeros.
 func isSessions(f *os.File) bool {
 	begin := make([]byte, len(sessionsMagic))
 	_, err := f.ReadAt(begin, 0)
 	return err == nil && (string(begin) == sessionsMagic || bytes.Equal(begin, make([]byte, len(begin))))
 }
 
-// Found returns the sessions of the previous process, the latest first. They stay in
-// the file until they are removed.
+// Found returns the sessions of the previous process, the latest first, until they are removed.
 func (s *Sessions) Found() []FoundSession {
 	if s == nil {
 		return nil
@@ -232,8 +214,7 @@ func (s *Sessions) Found() []FoundSession {
 	return s.found
 }
 
-// Add stores a session. It returns 0 if the file is full or nothing is stored; the
-// session then ends with the process.
+// Add returns 0 if the file is full or nothing is stored; the session then ends with the process.
 func (s *Sessions) Add(x *Session) Place {
 	if s == nil || s.state.Load() != sessionsStoring {
 		return 0
@@ -253,12 +234,11 @@ func (s *Sessions) Add(x *Session) Place {
 	return p
 }
 
-// SetSent stores the bound of the sent sequence numbers. If it reports false, no number
-// at or above the previous bound may be used.
+// SetSent stores a bound. If it reports false, no number at or above the previous one may be used.
 func (s *Sessions) SetSent(p Place, bound uint64) bool { return s.setWord(p, slotSent, bound) }
 
-// SetReceived stores the bound of the received sequence numbers. If it reports false,
-// no record at or above the previous bound may be accepted.
+// SetReceived stores a bound. If it reports false, no record at or above the previous one may be
+// accepted.
 func (s *Sessions) SetReceived(p Place, bound uint64) bool { return s.setWord(p, slotReceived, bound) }
 
 // Remove frees the place of a session.
@@ -274,7 +254,7 @@ func (s *Sessions) Remove(p Place) {
 	}
 }
 
-// Get returns the session at a place, also of a file that is not stored any more.
+// Get works for a file that is not stored any more, too.
 func (s *Sessions) Get(p Place) (x Session, ok bool) {
 	raw := make([]byte, slotSize)
 	if s == nil || p == 0 {
@@ -287,8 +267,8 @@ func (s *Sessions) Get(p Place) (x Session, ok bool) {
 	return x, ok
 }
 
-// Unread returns why the sessions of the previous process are not used; nil if they are,
-// or there was no file. It wraps ErrRolledBack for an older copy of the file.
+// Unread returns why the sessions of the previous process are not used; nil if they are, or there
+// was no file. It wraps ErrRolledBack for an older copy.
 func (s *Sessions) Unread() error {
 	if s == nil {
 		return nil
@@ -296,9 +276,8 @@ func (s *Sessions) Unread() error {
 	return s.unread
 }
 
-// Touch stores the time. The caller must call it more often than every MaxAge, or else
-// the next process does not read the file. A copy of the file from before the last call
-// is not read either.
+// Touch stores the time. The caller must call it more often than every MaxAge, or else the next
+// process does not read the file, nor a copy from before the last call.
 func (s *Sessions) Touch() {
 	if s == nil || s.state.Load() != sessionsStoring {
 		return
@@ -314,8 +293,7 @@ func (s *Sessions) Touch() {
 	}
 }
 
-// nextStamp returns the time, or more if the last stamp is not before it. A stamp that
-// is too far ahead, since the clock was, is not continued.
+// A stamp that is too far ahead, since the clock was, is not continued.
 func (s *Sessions) nextStamp() uint64 {
 	now := s.cfg.Now()
 	if next := s.stamp + 1; time.Unix(int64(next), 0).Sub(now) < s.cfg.MaxAge {
@@ -327,8 +305,7 @@ func (s *Sessions) nextStamp() uint64 {
 // Storing reports whether changes are stored.
 func (s *Sessions) Storing() bool { return s != nil && s.state.Load() == sessionsStoring }
 
-// Close closes the file, so that the next process can read it. No other method may run
-// at the same time, and nothing is stored afterwards.
+// Close lets the next process read the file. No other method may run at the same time.
 func (s *Sessions) Close() error {
 	if s == nil {
 		return nil
@@ -350,7 +327,6 @@ func slotAt(p Place) int64 { return headerSize + (int64(p)-1)*slotSize }
 
 func sessionsSize(places int) int64 { return slotAt(Place(places + 1)) }
 
-// top returns the highest place that holds a session.
 func (s *Sessions) top() (top int) {
 	for i := range s.found {
 		top = max(top, int(s.found[i].Place))
@@ -358,7 +334,7 @@ func (s *Sessions) top() (top int) {
 	return top
 }
 
-// header returns the page with everything but the time stamp.
+// The time stamp is left out.
 func (s *Sessions) header() []byte {
 	page := make([]byte, headerSize)
 	copy(page, sessionsMagic)
@@ -374,8 +350,7 @@ func sessionsHeaderSum(page []byte) uint32 {
 	return crc32.Update(crc32.Checksum(page[:12], castagnoli), castagnoli, page[16:stampAt])
 }
 
-// read reads the sessions in the file. It returns an error if the file must not be used,
-// since its state may be too old.
+// An error means that the file must not be used, since its state may be too old.
 func (s *Sessions) read(size int64) error {
 	s.stamp = s.counter.found
 	if size == 0 {
@@ -426,8 +401,7 @@ func (s *Sessions) read(size int64) error {
 	return nil
 }
 
-// start prepares the file for this process. A file that must not be used is invalid
-// until all of it is written.
+// A file that must not be used is invalid until all of it is written.
 func (s *Sessions) start() error {
 	if s.unread != nil {
 		if err := s.invalidate(); err != nil {
@@ -459,7 +433,6 @@ func (s *Sessions) start() error {
 	return nil
 }
 
-// clearDamaged writes zeros to every slot in which no session was found.
 func (s *Sessions) clearDamaged() error {
 	var zeros [slotSize]byte
 	for _, p := range s.damaged {
@@ -475,15 +448,13 @@ func (s *Sessions) invalidate() error {
 	return err
 }
 
-// reserve makes sure that a place can be written through the mapping, if there is
-// one. The caller holds the lock.
+// The caller of reserve holds the lock.
 func (s *Sessions) reserve(p Place) bool {
 	m := s.mapped.Load()
 	return m == nil || slotAt(p+1) <= int64(len(*m)) || s.growTo(slotAt(p+1))
 }
 
-// growTo maps at least so many bytes. Older mappings stay, since another goroutine
-// may be about to use one: they show the same pages.
+// Older mappings stay, since another goroutine may be about to use one: they show the same pages.
 func (s *Sessions) growTo(size int64) bool {
 	if m := s.mapped.Load(); m != nil {
 		size = max(size, 2*int64(len(*m)))
@@ -518,8 +489,7 @@ func (s *Sessions) writeWord(at int64, value uint64) bool {
 	return s.write(bytes.Clone(b[:]), at)
 }
 
-// write changes the file. It reports false if it fails and the stored bounds still
-// hold.
+// write reports false if it fails and the stored bounds still hold.
 func (s *Sessions) write(b []byte, at int64) bool {
 	if m := s.mapped.Load(); m != nil {
 		return s.checkWrite(copyMapped((*m)[at:at+int64(len(b))], b))
@@ -531,8 +501,8 @@ func (s *Sessions) write(b []byte, at int64) bool {
 	return s.checkWrite(err)
 }
 
-// checkWrite handles the result of a change. After an error nothing more is stored. It
-// reports false if the stored bounds still hold, since a process may read the file.
+// After an error nothing more is stored. checkWrite reports false if the stored bounds still hold,
+// since a process may read the file.
 func (s *Sessions) checkWrite(err error) bool {
 	if err == nil {
 		return true
@@ -541,8 +511,7 @@ func (s *Sessions) checkWrite(err error) bool {
 	return s.state.Load() == sessionsOff
 }
 
-// fail ends storing and invalidates or removes the file. If both fail, the stored
-// bounds still hold.
+// fail invalidates or removes the file. If both fail, the stored bounds still hold.
 func (s *Sessions) fail(err error) {
 	next := uint32(sessionsOff)
 	if e := s.invalidate(); e != nil {
@@ -577,7 +546,7 @@ func (s *Sessions) encode(x *Session, p Place, order uint64) (raw [slotSize]byte
 	return raw
 }
 
-// decode reads the slot at p. It reports false for a free or a damaged one.
+// decode reports false for a free or a damaged slot.
 func (s *Sessions) decode(raw []byte, p Place) (x Session, order uint64, ok bool) {
 	word := func(at int) uint64 { return binary.LittleEndian.Uint64(raw[at:]) }
 	if raw[6] != 1 || raw[7] > hashSize || binary.LittleEndian.Uint32(raw) != s.sum(raw[4:slotSum], uint64(p)) {
@@ -595,7 +564,7 @@ func (s *Sessions) decode(raw []byte, p Place) (x Session, order uint64, ok bool
 	}, word(168), okSent && okReceived
 }
 
-// sum is a checksum that is keyed with the relay and a position.
+// sum is keyed with the relay and a position.
 func (s *Sessions) sum(b []byte, at uint64) uint32 {
 	var key [8]byte
 	binary.LittleEndian.PutUint64(key[:], at)

@@ -11,8 +11,8 @@ import (
 	"github.com/ferryrelay/ferry/internal/base/keyfile"
 )
 
-// File is the state file of one relay, opened by [Open]. It is not safe
-// for concurrent use, but for SlowChanges. A nil File stores nothing.
+// File is the state file of one relay. It is not safe for concurrent use, but for SlowChanges. A
+// nil File stores nothing.
 type File struct {
 	cfg        Config
 	dir        *os.Root // of the file
@@ -36,9 +36,8 @@ type File struct {
 // slowChange is how long a change must take to count as slow. It takes 0.3 µs.
 const slowChange = 10 * time.Millisecond
 
-// SlowChanges returns how many changes waited for the disk: the system makes a store to a
-// page wait while it writes that page, or what it keeps of the file, to a busy disk. Any
-// goroutine may call it.
+// SlowChanges counts changes that waited for the disk: the system makes a store to a page wait
+// while it writes that page, or metadata of the file, to a busy disk. Any goroutine may call it.
 func (l *File) SlowChanges() uint64 {
 	if l == nil {
 		return 0
@@ -52,15 +51,13 @@ func (l *File) countSlow(begin time.Time) {
 	}
 }
 
-// rawChange is what is written first of a change: the word at countAt and the journal
-// behind it.
+// rawChange is written first: the word at countAt and the journal behind it.
 type rawChange [journalAt - countAt + entrySize]byte
 
 func (c *rawChange) entry() *rawEntry { return (*rawEntry)(c[journalAt-countAt:]) }
 
-// Add stores a new record at the lowest free place. It returns 0 if the file is full,
-// and then absence proves nothing until the next Open. It also returns 0 if nothing
-// more is stored.
+// Add stores a record at the lowest free place. It returns 0 if nothing more is stored, or the
+// file is full; then absence proves nothing until the next Open.
 func (l *File) Add(r *Record) Place {
 	if l == nil || l.off {
 		return 0
@@ -84,7 +81,7 @@ func (l *File) Add(r *Record) Place {
 	return p
 }
 
-// SetBinding stores the changes of an accepted BIND. The flags replace all flags.
+// The flags replace all flags.
 func (l *File) SetBinding(p Place, nonce uint16, endpoint uint64, flags Flags) {
 	if l.get(p) {
 		l.raw.setNonce(nonce)
@@ -94,8 +91,7 @@ func (l *File) SetBinding(p Place, nonce uint16, endpoint uint64, flags Flags) {
 	}
 }
 
-// SetEndpoint stores the endpoint of an allocation; 0 if another allocation took it
-// over.
+// SetEndpoint with 0 is for an allocation whose endpoint another one took over.
 func (l *File) SetEndpoint(p Place, endpoint uint64) {
 	if l.get(p) {
 		l.raw.setEndpoint(endpoint)
@@ -103,8 +99,7 @@ func (l *File) SetEndpoint(p Place, endpoint uint64) {
 	}
 }
 
-// SetLinks stores the number of links of a host, and the flags, which replace all
-// flags: those of a joiner change with its link too.
+// SetLinks replaces all flags: those of a joiner change with its link too.
 func (l *File) SetLinks(p Place, links uint16, flags Flags) {
 	if l.get(p) {
 		l.raw.setLinks(links)
@@ -121,8 +116,7 @@ func (l *File) SetCode(p Place, code Code) {
 	}
 }
 
-// Remove frees a place. The absence of its record then proves that the allocation has
-// ended.
+// Remove frees a place: absence then proves that the allocation has ended.
 func (l *File) Remove(p Place) {
 	if !l.get(p) {
 		return
@@ -133,7 +127,7 @@ func (l *File) Remove(p Place) {
 	}
 }
 
-// get loads the record at p. It reports false if it has no record to change.
+// get reports false if there is no record to change.
 func (l *File) get(p Place) bool {
 	if l == nil || p == 0 || l.off {
 		return false
@@ -153,14 +147,12 @@ func (l *File) get(p Place) bool {
 	return true
 }
 
-// put stores the changed record at p.
 func (l *File) put(p Place) bool {
 	l.raw.seal(l.seed, p)
 	return l.store(p)
 }
 
-// store writes the journal, then the place, then the counter. It reports false if that
-// fails.
+// store writes the journal, then the place, then the counter.
 func (l *File) store(p Place) bool {
 	begin := time.Now()
 	l.count++
@@ -180,10 +172,9 @@ func (l *File) store(p Place) bool {
 	return err == nil
 }
 
-// Settle declares that every allocation without a record has ended, whatever its boot.
-// The caller calls it after the time for recovery, when it has removed the records of
-// allocations that did not come back. Without it the file accounts for this boot only,
-// unless the file of the previous process was settled and complete.
+// Settle declares that every allocation without a record has ended, whatever its boot: after the
+// time for recovery, when the records of what did not come back are removed. Without it the file
+// accounts for this boot only, unless that of the previous process was settled and complete.
 func (l *File) Settle() {
 	if l == nil {
 		return
@@ -198,15 +189,14 @@ func (l *File) Settle() {
 	}
 }
 
-// Storing reports whether changes are stored: no error has occurred, and the
-// file is open.
+// Storing reports whether no error has occurred, and the file is open.
 func (l *File) Storing() bool { return !l.off }
 
-// IsMapped reports whether changes are stores to memory and not system calls.
+// IsMapped reports whether changes take no system call.
 func (l *File) IsMapped() bool { return l.disk.mapped != nil }
 
-// Close syncs and closes the file, so that it is complete even if the machine
-// restarts. Later changes have no effect. A second Close returns os.ErrClosed.
+// Close syncs and closes the file, so that it is complete even if the machine restarts. Later
+// changes have no effect. A second Close returns os.ErrClosed.
 func (l *File) Close() error {
 	if l.closed {
 		return os.ErrClosed
@@ -222,8 +212,8 @@ func (l *File) Close() error {
 	return nil
 }
 
-// CloseForHandover closes the file for another process of this run of the machine, as it is and without
-// waiting for the disk. Later changes have no effect.
+// CloseForHandover does not wait for the disk: the file is for another process of this run of the
+// machine.
 func (l *File) CloseForHandover() error {
 	if l.closed {
 		return os.ErrClosed
@@ -237,7 +227,7 @@ func (l *File) closeFiles() error {
 	return errors.Join(l.disk.close(), l.counter.close(), l.dir.Close())
 }
 
-// finish makes the records durable before the header that declares it.
+// The records are durable before the header that declares it.
 func (l *File) finish() error {
 	if l.off {
 		return nil
@@ -253,7 +243,6 @@ func (l *File) finish() error {
 	return errors.Join(l.disk.file.Sync(), l.counter.source.Sync(), keyfile.SyncDir(l.dir))
 }
 
-// overflow records that an allocation has no place, so its absence proves nothing.
 func (l *File) overflow() {
 	if l.overflowed {
 		return
@@ -271,8 +260,8 @@ func (l *File) overflow() {
 	l.cfg.reportError(ErrFull)
 }
 
-// fail ends storing. The file lacks all later changes, so it is marked, or else
-// removed. A new file that is not complete yet is removed, which is not reported again.
+// The file lacks all later changes, so fail marks it, or else removes it. A new file that is not
+// complete yet is removed, which is not reported again.
 func (l *File) fail(err error) {
 	if l.off {
 		return
@@ -291,8 +280,8 @@ func (l *File) fail(err error) {
 	l.cfg.reportError(fmt.Errorf("statefile: changes are not stored: %w", err))
 }
 
-// writeHeader writes the header without the journal, which counts as a change. It does
-// not use the mapping, whose failure may be the reason to write it.
+// writeHeader leaves the journal out, and counts as a change. It does not use the mapping, whose
+// failure may be the reason.
 func (l *File) writeHeader() error {
 	b := append(l.head.encode(), make([]byte, 8)...)
 	l.count++
