@@ -61,7 +61,6 @@ type Ping struct {
 }
 
 // ParsePing parses a PING of exactly 22 bytes.
-// Errors: ErrShort, ErrSignature, ErrVersion, ErrType, ErrLength.
 func ParsePing(pkt []byte) (Ping, error) {
 	wrong := headerMismatch(pkt, TypePing)
 	if wrong != HeaderLen || len(pkt) != PingLen {
@@ -93,7 +92,6 @@ type Close struct {
 }
 
 // ParseClose parses a CLOSE of exactly 20 bytes.
-// Errors: ErrShort, ErrSignature, ErrVersion, ErrType, ErrLength.
 func ParseClose(pkt []byte) (Close, error) {
 	wrong := headerMismatch(pkt, TypeClose)
 	if wrong != HeaderLen || len(pkt) != CloseLen {
@@ -160,7 +158,6 @@ type Error struct {
 }
 
 // ParseError parses an ERROR of exactly 21 bytes, with any code.
-// Errors: ErrShort, ErrSignature, ErrVersion, ErrType, ErrLength.
 func ParseError(pkt []byte) (Error, error) {
 	wrong := headerMismatch(pkt, TypeError)
 	if wrong != HeaderLen || len(pkt) != ErrorLen {

@@ -26,7 +26,6 @@ const (
 	MaxBindLen = BindOverhead + MaxConnectionData
 )
 
-// errConnectionData is the panic of an encoder.
 const errConnectionData = "proto: connection data is longer than 255 bytes"
 
 // Bind asks the relay to bind an allocation to the endpoint that sent the datagram.
@@ -40,7 +39,6 @@ type Bind struct {
 
 // ParseBind parses a BIND of exactly 40 bytes plus the connection data, whose length
 // is byte 7. It does not check the MAC; see [Signer.Verify].
-// Errors: ErrShort, ErrSignature, ErrVersion, ErrType, ErrLength.
 func ParseBind(pkt []byte) (Bind, error) {
 	wrong := headerMismatch(pkt, TypeBind)
 	if wrong != HeaderLen || len(pkt) < BindOverhead || len(pkt) != BindOverhead+int(pkt[7]) {
@@ -65,7 +63,6 @@ func (m Bind) Append(dst []byte) []byte {
 	return append(dst, m.MAC[:]...)
 }
 
-// appendUnsigned appends the part that the MAC covers.
 func (m Bind) appendUnsigned(dst []byte) []byte {
 	if len(m.ConnectionData) > MaxConnectionData {
 		panic(errConnectionData)
@@ -90,7 +87,6 @@ const BindReceivedLen = HeaderLen
 type BindReceived struct{}
 
 // ParseBindReceived parses a BIND_RECEIVED of exactly 4 bytes.
-// Errors: ErrShort, ErrSignature, ErrVersion, ErrType, ErrLength.
 func ParseBindReceived(pkt []byte) (BindReceived, error) {
 	wrong := headerMismatch(pkt, TypeBindReceived)
 	if wrong != HeaderLen || len(pkt) != BindReceivedLen {
@@ -112,16 +108,14 @@ func (BindReceived) String() string { return "BIND_RECEIVED" }
 // neither hashes nor pads the key. Real clients reject any other size.
 const KeyLen = 64
 
-// redacted is printed in place of a Key.
 const redacted = "[redacted]"
 
 // Key is the secret with which a client binds its allocation. The HTTP API returns
 // it in base64; it is never sent over this protocol.
 //
-// A Key prints as "[redacted]": in fmt, slog, encoding/json and every other user of
-// encoding.TextMarshaler. There are two exceptions. Package fmt calls no methods of
-// unexported struct fields, so such a field should be a *Key. And fmt prints the
-// operand of a wrong verb, %p or %w, which go vet reports.
+// A Key prints as "[redacted]" in fmt, slog and every user of encoding.TextMarshaler,
+// but for an unexported struct field, which should be a *Key, since fmt calls no methods
+// of it, and for %p and %w, which go vet reports.
 type Key [KeyLen]byte
 
 // String returns "[redacted]".
@@ -151,8 +145,7 @@ const (
 )
 
 // Signer computes and checks the MAC of BIND: HMAC-SHA256 over all bytes before the
-// MAC, header and nonce included. Unlike crypto/hmac it does not allocate for each
-// key; a relay needs another key for each BIND.
+// MAC. Unlike crypto/hmac it does not allocate for each key.
 //
 // The zero value is ready to use. The first call allocates a hash that later calls
 // reuse. A Signer must not be used concurrently.

@@ -16,8 +16,8 @@
 //
 // # Messages
 //
-// docs/protocol.md has the byte diagrams, and what a client does with the messages. Sizes are
-// in bytes; n is the length of connection data or payload.
+// docs/protocol.md has the byte diagrams. Sizes are in bytes; n is the length of connection
+// data or payload.
 //
 //	 0  BIND             client to relay                     40 + n, 295 from real clients
 //	 1  BIND_RECEIVED    relay to client                     4
@@ -30,19 +30,15 @@
 //	11  CLOSE            client to relay                     20
 //	12  ERROR            relay to client                     21
 //
-// The protocol mixes byte orders. The published text says that all integers are
-// big-endian, but real clients write the nonce of BIND and the number of PING
-// little-endian, as they lie in the memory of the client's machine, and only the
-// length of RELAY big-endian. This package does what real clients do. An
-// allocation id is 16 opaque bytes.
+// The published text says that all integers are big-endian, but real clients write the
+// nonce of BIND and the number of PING little-endian, and only the length of RELAY
+// big-endian. This package does what real clients do.
 //
 // # Validation
 //
-// Every parser requires the exact size: one byte less or more is ErrLength, even
-// where a client would accept it. Bytes after the end have no meaning in version 0
-// and no known client sends any; a relay that forwarded or echoed them would carry
-// hidden data and could send more than it received. If a message has a length
-// field, it must agree with the size of the datagram.
+// Every parser requires the exact size, and a length field that agrees with it: one
+// byte less or more is ErrLength. Bytes after the end have no meaning, and a relay that
+// forwarded or echoed them would carry hidden data.
 //
 // The parsers check size and header only. Every accept mode, nonce, number, id
 // (zero included) and error code is valid, and so are empty connection data and an
@@ -56,11 +52,9 @@
 //
 // # Memory
 //
-// Messages are values. A slice in a parsed message aliases the datagram, as its
-// field says. Its capacity equals its length, so that appending to it copies and
-// does not overwrite the bytes behind. Append appends to dst, which may be nil. No
-// parser allocates, nor does Append into a buffer that is large enough. [Decode]
-// and the String methods allocate; they are for tools and logs.
+// A slice in a parsed message aliases the datagram. Its capacity equals its length, so
+// that appending to it copies. No parser allocates, nor does Append into a buffer that
+// is large enough. [Decode] and the String methods allocate; they are for tools and logs.
 //
 // Append panics if connection data or payload is longer than a message can hold.
 // A caller checks data that it did not make itself against [MaxConnectionData] and

@@ -47,7 +47,7 @@ const (
 	TypeError          Type = 12
 )
 
-// Sets of types, one bit per type.
+// One bit per type.
 const (
 	clientTypes = 1<<TypeBind | 1<<TypePing | 1<<TypeConnectRequest |
 		1<<TypeDisconnect | 1<<TypeRelay | 1<<TypeClose
@@ -113,8 +113,7 @@ func ParseType(pkt []byte) (Type, error) {
 	return Type(pkt[3]), nil
 }
 
-// headerOf returns the four bytes that begin a message of type t, as a
-// big-endian number.
+// headerOf is big-endian.
 func headerOf(t Type) uint32 {
 	return signature<<16 | Version<<8 | uint32(t)
 }
@@ -125,8 +124,7 @@ func appendHeader(dst []byte, t Type) []byte {
 
 // headerMismatch returns the index of the first byte of pkt that differs from the
 // header of a message of type want, HeaderLen if none does, or noHeader if pkt is
-// too short. The result is an index of headerErrors, so that a parser needs no call
-// and no chain of branches to select its error and stays within the budget of the
+// too short. As an index of headerErrors it keeps a parser within the budget of the
 // inliner.
 func headerMismatch(pkt []byte, want Type) int {
 	if len(pkt) < HeaderLen {
@@ -137,8 +135,7 @@ func headerMismatch(pkt []byte, want Type) int {
 
 const noHeader = HeaderLen + 1
 
-// headerErrors holds the error for each result of headerMismatch. A datagram with a
-// correct header can only have a wrong size.
+// headerErrors: a datagram with a correct header can only have a wrong size.
 var headerErrors = [...]error{
 	0:         ErrSignature,
 	1:         ErrSignature,
@@ -190,7 +187,6 @@ func Decode(pkt []byte) (Message, error) {
 	return nil, ErrType
 }
 
-// asMessage converts the result of a parser to that of Decode.
 func asMessage[M Message](m M, err error) (Message, error) {
 	if err != nil {
 		return nil, err

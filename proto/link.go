@@ -24,7 +24,6 @@ type ConnectRequest struct {
 
 // ParseConnectRequest parses a CONNECT_REQUEST of exactly 21 bytes plus the
 // connection data, whose length is byte 20.
-// Errors: ErrShort, ErrSignature, ErrVersion, ErrType, ErrLength.
 func ParseConnectRequest(pkt []byte) (ConnectRequest, error) {
 	const data = ConnectRequestOverhead
 	wrong := headerMismatch(pkt, TypeConnectRequest)
@@ -69,7 +68,6 @@ type Accepted struct {
 }
 
 // ParseAccepted parses an ACCEPTED of exactly 36 bytes.
-// Errors: ErrShort, ErrSignature, ErrVersion, ErrType, ErrLength.
 func ParseAccepted(pkt []byte) (Accepted, error) {
 	wrong := headerMismatch(pkt, TypeAccepted)
 	if wrong != HeaderLen || len(pkt) != AcceptedLen {
@@ -103,7 +101,6 @@ type Rejected struct {
 }
 
 // ParseRejected parses a REJECTED of exactly 36 bytes.
-// Errors: ErrShort, ErrSignature, ErrVersion, ErrType, ErrLength.
 func ParseRejected(pkt []byte) (Rejected, error) {
 	wrong := headerMismatch(pkt, TypeRejected)
 	if wrong != HeaderLen || len(pkt) != RejectedLen {
@@ -136,7 +133,6 @@ type Disconnect struct {
 }
 
 // ParseDisconnect parses a DISCONNECT of exactly 36 bytes.
-// Errors: ErrShort, ErrSignature, ErrVersion, ErrType, ErrLength.
 func ParseDisconnect(pkt []byte) (Disconnect, error) {
 	wrong := headerMismatch(pkt, TypeDisconnect)
 	if wrong != HeaderLen || len(pkt) != DisconnectLen {
@@ -182,7 +178,6 @@ type Relay struct {
 
 // ParseRelay parses a RELAY of exactly 38 bytes plus the payload, whose length is in
 // bytes 36-37 and at most MaxContent.
-// Errors: ErrShort, ErrSignature, ErrVersion, ErrType, ErrLength.
 //
 // The body repeats headerMismatch, because otherwise it exceeds the budget of the
 // inliner. Inlined it takes 7 ns and called 18 ns (Go 1.26, amd64), because a Relay
