@@ -116,7 +116,7 @@ func connect(s streams, cmd *cli.Command) (*ctl.Client, ctl.Output, error) {
 		return nil, o, fmt.Errorf("--every: %v is not within 100ms to 1h", o.Every)
 	case o.Times < 0:
 		return nil, o, fmt.Errorf("--times: %d is negative", o.Times)
-	case cmd.Name != "top" && !o.Watch && (slices.Contains(flags, "every") || slices.Contains(flags, "times")):
+	case !o.Watch && (slices.Contains(flags, "every") || slices.Contains(flags, "times")):
 		return nil, o, errors.New("--every and --times are for --watch")
 	}
 	tokenFile := cmd.String("token-file")

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net/url"
-	"os"
 	"strconv"
 
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/ctl"
@@ -93,37 +91,4 @@ Examples:
 		}
 		return ctl.Usage(cmd.String("node")), nil
 	})}
-}
-
-func topCommand(s streams) *cli.Command {
-	return &cli.Command{
-		Name:  "top",
-		Usage: "show the load of a running relay, updated",
-		Description: `Shows allocations, datagrams and bytes per second, drops by reason, and the busiest
-projects of the ferry at --admin. The first screen covers the time since its start. On a
-terminal, q quits, and left and right select the column that sorts the projects. Without
-a terminal, and with --times, it prints one screen after another. An API process of a
-fleet shows the sum of all relays, or one of them with --node.
-
-Examples:
-   ferry top
-   ferry top --every 5s --admin http://127.0.0.1:7778
-   ferry top -n 1                             one screen
-   ferry top --node 3f2a                      one relay of a fleet`,
-		Flags:           append(adminFlags(), everyFlag(), timesFlag(), nodeFlag()),
-		HideHelpCommand: true,
-		OnUsageError:    onUsageError,
-		Action: func(ctx context.Context, cmd *cli.Command) error {
-			if cmd.Args().Present() {
-				return usage(cmd, fmt.Errorf("unexpected argument %q", cmd.Args().First()))
-			}
-			client, o, err := connect(s, cmd)
-			if err != nil {
-				return usage(cmd, err)
-			}
-			defer client.Close()
-			o.Stdin = os.Stdin
-			return client.Top(ctx, o, cmd.String("node"))
-		},
-	}
 }

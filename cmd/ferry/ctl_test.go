@@ -155,7 +155,6 @@ func TestCtl(t *testing.T) {
 	o.wants("ctl players "+m.hostID+" --watch --every 100ms -n 2", m.playerID)
 	o.refuses("ctl players "+m.playerID, "its host is "+m.hostID)
 	o.wants("ctl usage", "dev/dev  2            1      2")
-	o.wants("top -n 2 --every 100ms", "allocations   2", "relayed", "dev/dev")
 	o.wants("ctl config", "idle_timeout", "--workers")
 	o.wants("ctl log-level", "info\n")
 	o.wants("ctl log-level debug", "debug\n")
@@ -299,9 +298,6 @@ func TestCtlUsage(t *testing.T) {
 		"ctl nodes -w --every 1ms":                   "100ms to 1h",
 		"ctl nodes -w -n -1":                         "is negative",
 		"ctl allocations --limit -1":                 "is negative",
-		"top extra":                                  "unexpected argument",
-		"top --every 2h":                             "100ms to 1h",
-		"top --nonsense":                             "See: ferry top --help",
 		"ctl drain --deadline soon":                  "See: ferry ctl drain --help",
 		"ctl nodes --nonsense --admin http://x:7778": "See: ferry ctl nodes --help",
 	} {

@@ -2,7 +2,6 @@
 // operator: it asks, and shows the answer as a table, as JSON, or as the curl
 // line that asks the same.
 //
-// It owns what an operator sees in a terminal: of ferry ctl every table and every
-// error, of ferry top the screen. What can be asked for, and the types of the
-// answers, are those of package admin.
+// It owns what an operator sees in a terminal: every table and every error of ferry
+// ctl. What can be asked for, and the types of the answers, are those of package admin.
 package ctl

@@ -13,7 +13,7 @@ import (
 // Output says how answers are shown.
 type Output struct {
 	Stdout, Stderr io.Writer
-	// Stdin are the keys of a view on a terminal. Nil: there is no such view.
+	// Stdin has the answer to a question.
 	Stdin io.Reader
 	JSON  bool
 	CSV   bool // of Usage and PlayerUsage

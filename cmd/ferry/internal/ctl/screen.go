@@ -11,9 +11,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/charmbracelet/x/term"
-
 	"github.com/ferryrelay/ferry/internal/base/printable"
+	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
 type screen struct {
@@ -27,10 +26,7 @@ func Width(stream any) int {
 	if !terminal(stream) {
 		return 0
 	}
-	width, _, err := term.GetSize(stream.(interface{ Fd() uintptr }).Fd())
-	if err != nil {
-		return 0
-	}
+	width, _ := sock.TerminalWidth(stream.(*os.File))
 	return width
 }
 
@@ -52,11 +48,14 @@ func Wrap(text string, width, first, others int) string {
 	return b.String() + line + "\n"
 }
 
-// terminal reports whether stream, an input or output, is one that can be
-// redrawn.
+// terminal reports whether stream is one that can be redrawn.
 func terminal(stream any) bool {
 	f, ok := stream.(*os.File)
-	return ok && os.Getenv("TERM") != "dumb" && term.IsTerminal(f.Fd())
+	if !ok || os.Getenv("TERM") == "dumb" {
+		return false
+	}
+	_, ok = sock.TerminalWidth(f)
+	return ok
 }
 
 // The sequences of ECMA-48 that redraw without a flicker: to the upper left, each

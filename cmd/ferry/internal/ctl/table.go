@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -104,17 +103,4 @@ func size(bytes uint64) string {
 		}
 	}
 	return strconv.FormatFloat(n, 'f', 1, 64) + " " + unit
-}
-
-// rank returns the names of counts that are not zero, the largest first.
-func rank(counts map[string]uint64) (names []string) {
-	for name, n := range counts {
-		if n > 0 {
-			names = append(names, name)
-		}
-	}
-	slices.SortFunc(names, func(a, b string) int {
-		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
-	})
-	return names
 }

@@ -3,7 +3,6 @@ package ctl
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/config"
@@ -58,42 +57,5 @@ func TestTables(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, out.String())
 		}
-	}
-}
-
-// TestTopScreen: rates are differences by time, and a restarted process begins
-// at zero.
-func TestTopScreen(t *testing.T) {
-	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	at := func(seconds int, datagrams, bytes, drops uint64) look {
-		now := start.Add(time.Duration(seconds) * time.Second)
-		return look{
-			took: now,
-			stats: operator.Stats{
-				Now: now, Since: start, Allocations: 1500, Received: datagrams, ReceivedBytes: bytes,
-				Outcomes: map[string]uint64{"relayed": datagrams, "bound": 4}, Drops: map[string]uint64{"seal": drops, "rate": drops / 2},
-			},
-			usage: operator.Usage{Projects: []operator.ProjectUsage{
-				{Project: "quiet", Environment: "e", Tenant: "1"}, {Project: "busy", Environment: "e", Tenant: "2", Datagrams: datagrams, Bytes: bytes},
-			}},
-		}
-	}
-	a, b := at(10, 1000, 1<<20, 0), at(14, 5000, 5<<20, 40)
-	var out strings.Builder
-	p := topPage{url: "http://x", last: a, now: b, order: byBytes, drops: topDrops, projects: topProjects}
-	if err := p.draw(&out); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"allocations   1,500", "1,000/s", "1.0 MiB/s", "seal     10/s  40", "rate     5/s   20",
-		"rates of the last 4.0s"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("%q is missing in\n%s", want, out.String())
-		}
-	}
-	if busy, quiet := strings.Index(out.String(), "busy/e"), strings.Index(out.String(), "quiet/e"); busy < 0 || quiet < busy {
-		t.Errorf("the busiest project is not the first:\n%s", out.String())
-	}
-	if r := (rates{4}); r.of(5, 3) != 0 || (rates{}).of(0, 5) != 0 {
-		t.Error("a rate of counts that went back, or of no time")
 	}
 }

@@ -282,7 +282,7 @@ const index = `<!doctype html>
 <li><a href="/log-level">/log-level</a>: PUT changes it (?level=debug)
 <li><a href="/drain">/drain</a>: the state of the drain; POST begins a drain (?deadline=1h&amp;threshold=0), DELETE cancels it
 </ul>
-<p>ferry ctl and ferry top show these pages in a terminal.
+<p>ferry ctl shows these pages in a terminal.
 `
 
 func writeIndex(w http.ResponseWriter, title string) {
