@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/base/hook"
-	"github.com/ferryrelay/ferry/internal/base/trace"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -146,10 +145,7 @@ func (s *Service) admitAndReserve(
 	ctx context.Context, q AdmissionRequest, call func() (Reservation, error),
 ) (Reservation, error) {
 	if s.hooks.admit != nil {
-		admission, span := trace.Start(ctx, "admission")
-		err := s.guard(&s.hooks.admits, func() error { return s.hooks.admit(admission, q) })
-		span.End(err)
-		if err != nil {
+		if err := s.guard(&s.hooks.admits, func() error { return s.hooks.admit(ctx, q) }); err != nil {
 			return Reservation{}, err
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/base/joincode"
-	"github.com/ferryrelay/ferry/internal/base/trace"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -95,9 +94,7 @@ func (s *Service) keep(ctx context.Context, host proto.AllocationID, code string
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
-	keeping, span := trace.Start(ctx, "keep code")
-	err := s.guard(&s.hooks.keeps, func() error { return s.hooks.keepCode(keeping, host, code) })
-	span.End(err)
+	err := s.guard(&s.hooks.keeps, func() error { return s.hooks.keepCode(ctx, host, code) })
 	switch {
 	case err == nil:
 		return nil
@@ -126,7 +123,7 @@ func (s *Service) checkHost(ctx context.Context, host proto.AllocationID) error 
 // drawCode returns a random code of the length that the tenant's next code needs, behind the prefix
 // of the host if the store has parts: a prefix is no secret, so it does not count.
 func (s *Service) drawCode(ctx context.Context, t Tenant, host proto.AllocationID) (string, error) {
-	prefix, active, err := countCodes(ctx, s.codes, t, host)
+	prefix, active, err := countCodes(ctx, s.store, t, host)
 	if err != nil {
 		return "", fmt.Errorf("count join codes: %w", err)
 	}
@@ -142,11 +139,8 @@ func (s *Service) drawCode(ctx context.Context, t Tenant, host proto.AllocationI
 func countCodes(ctx context.Context, codes Store, t Tenant, host proto.AllocationID) (prefix string, active int, err error) {
 	parts, ok := codes.(CodePrefixer)
 	if !ok {
-		active, err = tracedStore{codes}.Codes(ctx, t)
+		active, err = codes.Codes(ctx, t)
 		return "", active, err
 	}
-	ctx, span := trace.Start(ctx, "store.CodePrefix")
-	prefix, active, err = parts.CodePrefix(ctx, t, host)
-	span.End(err)
-	return prefix, active, err
+	return parts.CodePrefix(ctx, t, host)
 }

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/base/trace"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -117,10 +116,7 @@ func (s *Service) Migrate(ctx context.Context, c Caller, claim MigrationClaim) (
 		Tenant: c.Tenant, Player: actsFor(c), ClientAddress: c.Address, Host: host, Code: code, Ticket: claim.Ticket,
 	}
 	res, err = s.reserve(ctx, AdmissionRequest{Caller: c, Role: RoleHost, Host: host}, r.Player, func() (Reservation, error) {
-		ctx, span := trace.Start(ctx, "migrate")
-		res, err := s.migrations.MigrateHost(ctx, r)
-		endReservation(span, res, err)
-		return res, err
+		return s.migrations.MigrateHost(ctx, r)
 	})
 	if err != nil {
 		return Reservation{}, fmt.Errorf("migrate a host: %w", err)
@@ -141,10 +137,7 @@ func (s *Service) Leave(ctx context.Context, c Caller, host proto.AllocationID) 
 	if err := c.Tenant.Validate(); err != nil {
 		return err
 	}
-	ctx, span := trace.Start(ctx, "leave")
-	err := s.migrations.LeaveHost(ctx, LeaveRequest{Tenant: c.Tenant, Player: actsFor(c), Host: host})
-	span.End(err)
-	if err != nil {
+	if err := s.migrations.LeaveHost(ctx, LeaveRequest{Tenant: c.Tenant, Player: actsFor(c), Host: host}); err != nil {
 		return fmt.Errorf("leave: %w", err)
 	}
 	return nil

@@ -181,8 +181,7 @@ func (c *ServiceConfig) setDefaults() {
 // players and failed joins has a fixed limit below 10 MiB.
 type Service struct {
 	relay             Relay
-	store             Store // codes, with spans
-	codes             Store
+	store             Store
 	migrations        MigrationRelay // nil: no player takes the place of a host
 	regions           regions
 	maxConnections    int
@@ -206,9 +205,8 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	}
 	cfg.setDefaults()
 	s := &Service{
-		relay:             tracedRelay{cfg.Relay},
-		store:             tracedStore{cfg.Store},
-		codes:             cfg.Store,
+		relay:             cfg.Relay,
+		store:             cfg.Store,
 		regions:           regions{slices.Clone(cfg.Regions), cfg.LiveRegions, cfg.HasRoom, cfg.AllowedRegions},
 		maxConnections:    cfg.MaxConnections,
 		failuresPerSecond: cfg.FailuresPerSecond,
@@ -351,7 +349,7 @@ func (s *Service) OnEnd(id proto.AllocationID) {
 // OnMigrate makes a join code lead to the host that has taken the place of another one. It may
 // be called again. An [ObservableRelay] calls it.
 func (s *Service) OnMigrate(tenant uint64, code string, from, to proto.AllocationID) error {
-	mover, ok := s.codes.(CodeMover)
+	mover, ok := s.store.(CodeMover)
 	if !ok {
 		return nil // The relays of a fleet move codes themselves.
 	}

@@ -180,7 +180,7 @@ func (h *Handler) regions(_ context.Context, r request) (answer, *api.Problem) {
 func (h *Handler) serviceProblem(r request, err error) *api.Problem {
 	p := problemOf(err)
 	if p.Status == http.StatusInternalServerError {
-		h.log.Error("internal error", "requestId", r.id, "error", err)
+		h.log.Error("internal error", "requestId", r.id, r.trace, "error", err)
 	}
 	return p
 }

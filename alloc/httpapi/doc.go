@@ -18,7 +18,8 @@
 // Path (404), preflight (204), method (405), bearer token (401), rate limits (429), body
 // (413, 400), service. Each step costs less than the next one, and the body is not read
 // before the caller is authenticated and within its rate limits. Every error is a
-// problem document, and every answer has an X-Request-Id header.
+// problem document, and every answer has an X-Request-Id header. Lines of the
+// log have its value, and the trace id of the caller's traceparent header.
 //
 // # Authentication
 //

@@ -55,6 +55,7 @@ type call struct {
 // request is the input of a call.
 type request struct {
 	id     string
+	trace  slog.Attr // see traceOf
 	source source
 	caller alloc.Caller
 	body   []byte
@@ -129,19 +130,19 @@ func New(cfg Config) (*Handler, error) {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := h.now()
 	id := uuid.NewString()
-	defer h.hooks.recoverPanic(w, id)
+	defer h.hooks.recoverPanic(w, r, id)
 	header := w.Header()
 	header.Set(headerRequestID, id)
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Content-Type-Options", "nosniff")
 	h.origins.setHeaders(header, r.Header.Get("Origin"))
 
-	name, status := h.dispatch(w, r, id, start)
+	name, status := h.dispatch(w, r, id)
 	took := h.now().Sub(start)
 	if h.cfg.OnRequest != nil {
 		guard(h.hooks.log, &h.hooks.onRequest, func() { h.cfg.OnRequest(string(name), status, took) })
 	}
-	h.log.Debug("request", "call", string(name), "status", status, "took", took, "requestId", id)
+	h.log.Debug("request", "call", string(name), "status", status, "took", took, "requestId", id, traceOf(r.Header))
 }
 
 // RoutePath returns the path by which requests are routed. The SDK concatenates base
@@ -157,7 +158,7 @@ func RoutePath(r *http.Request) string {
 }
 
 // dispatch answers a request, and authenticates its caller if the call needs one.
-func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request, id string, start time.Time) (callName, int) {
+func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request, id string) (callName, int) {
 	c, ok := h.calls[RoutePath(r)]
 	switch {
 	case !ok:
@@ -170,7 +171,7 @@ func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request, id string, st
 	case c.name == callSpec:
 		return c.name, writeSpec(w)
 	}
-	a, tenant, problem := h.serveCall(w, r, c, id, start)
+	a, tenant, problem := h.serveCall(w, r, c, id)
 	if problem != nil {
 		return c.name, h.refuse(w, c.name, tenant, problem)
 	}
@@ -181,35 +182,30 @@ func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request, id string, st
 	return c.name, writeJSON(w, a.status, a.body)
 }
 
-// serveCall authenticates the caller and serves its call, which is a span from its arrival
-// on. A request without a valid token has no span and no tenant.
-func (h *Handler) serveCall(w http.ResponseWriter, r *http.Request, c call, id string, start time.Time) (answer,
-	alloc.Tenant, *api.Problem) {
+// serveCall authenticates the caller and serves its call. A request without a valid token has no tenant.
+func (h *Handler) serveCall(w http.ResponseWriter, r *http.Request, c call, id string) (answer, alloc.Tenant, *api.Problem) {
 	f, problem := h.identify(w.Header(), r, c.name)
 	if problem != nil {
 		return answer{}, alloc.Tenant{}, problem
 	}
-	ctx, span := startSpan(r, f.principal, c, id, start)
-	a, problem := h.serveIdentified(ctx, w, r, c, id, f)
-	endSpan(span, a, problem)
+	a, problem := h.serveIdentified(w, r, c, id, f)
 	return a, f.principal.tenant, problem
 }
 
 // serveIdentified checks the rate limits of the caller, reads the body and runs the call.
-func (h *Handler) serveIdentified(ctx context.Context, w http.ResponseWriter, r *http.Request, c call, id string,
-	f source) (answer, *api.Problem) {
-	if problem := h.limits.checkRates(ctx, f, c.name); problem != nil {
+func (h *Handler) serveIdentified(w http.ResponseWriter, r *http.Request, c call, id string, f source) (answer, *api.Problem) {
+	if problem := h.limits.checkRates(r.Context(), f, c.name); problem != nil {
 		return answer{}, problem
 	}
 	body, problem := readBody(w, r, cmp.Or(c.maxBody, maxBody))
 	if problem != nil {
 		return answer{}, problem
 	}
-	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), serviceTimeout)
 	defer cancel()
 	caller := f.principal.caller(c.name)
 	caller.Address = f.clientAddress()
-	return c.serve(ctx, request{id: id, source: f, caller: caller, body: body})
+	return c.serve(ctx, request{id: id, trace: traceOf(r.Header), source: f, caller: caller, body: body})
 }
 
 // identify authenticates the caller. The header is that of the answer.

@@ -67,7 +67,7 @@ func (h *hooks) identity(r *hook.Reporter, call func() (Identity, error)) (ident
 
 // recoverPanic ends the panic of a call, such as that of a Relay or a Store of the embedding program, with
 // a line in the log. Its answer may have begun.
-func (h *hooks) recoverPanic(w http.ResponseWriter, id string) {
+func (h *hooks) recoverPanic(w http.ResponseWriter, r *http.Request, id string) {
 	fault := recover()
 	switch fault {
 	case nil:
@@ -75,7 +75,7 @@ func (h *hooks) recoverPanic(w http.ResponseWriter, id string) {
 	case http.ErrAbortHandler:
 		panic(fault)
 	}
-	h.log.Error("a call of the API panicked", "requestId", id, "panic", fault, "stack", string(debug.Stack()))
+	h.log.Error("a call of the API panicked", "requestId", id, traceOf(r.Header), "panic", fault, "stack", string(debug.Stack()))
 	p := statusProblem(http.StatusInternalServerError, "internal error")
 	write(w, p.Status, typeProblem, p)
 }

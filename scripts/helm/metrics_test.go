@@ -51,7 +51,6 @@ func scraped(t *testing.T) page {
 	}
 	p.addSource(t, "fleet.go", "ferry_fleet_relays", "state")
 	p.addSource(t, "players.go", "ferry_jwks_documents", "state")
-	p.addSource(t, "traces.go", "ferry_trace_spans_total", "result")
 	return p
 }
 

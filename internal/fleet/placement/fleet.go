@@ -51,7 +51,7 @@ func New(cfg Config) (*Fleet, error) {
 		relays: &relays{
 			registry: cfg.Registry, log: log, start: time.Now(), polling: make(chan struct{}, 1), rnd: rand.New(rand.NewPCG(seed, seed)),
 		},
-		directory: tracedDirectory{cfg.Directory}, dialer: cfg.Dialer, defaults: cfg.Defaults, hints: hints, log: log,
+		directory: cfg.Directory, dialer: cfg.Dialer, defaults: cfg.Defaults, hints: hints, log: log,
 		unused: &unusedReservations{dialer: cfg.Dialer, log: log, queue: make(chan release, releaseQueue)},
 	}, nil
 }

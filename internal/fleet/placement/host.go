@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/base/trace"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -32,7 +31,7 @@ func (f *Fleet) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Res
 	p := hostSearch{fleet: f, request: f.placementRequest(r)}
 	r.Region = "" // relays ignore it
 	for range maxTries {
-		c, at, err := p.place(ctx)
+		c, at, err := p.place()
 		if err != nil {
 			return alloc.Reservation{}, p.result(err)
 		}
@@ -108,22 +107,12 @@ type hostSearch struct {
 	noAnswer, tooMany error
 }
 
-// place grants a relay that was not tried yet, as a span.
-func (p *hostSearch) place(ctx context.Context) (Candidate, time.Duration, error) {
-	_, span := trace.Start(ctx, "placement")
+// place grants a relay that was not tried yet.
+func (p *hostSearch) place() (Candidate, time.Duration, error) {
 	c, at, err := p.fleet.relays.grant(p.request, p.tried)
 	if err == nil {
 		p.tried = append(p.tried, c.Relay)
 	}
-	if span.IsRecording() && err == nil {
-		span.SetString("ferry.region", c.Region)
-		span.SetString("ferry.relay.id", c.Relay.String())
-		span.SetInt("ferry.relay.seats", c.Seats)
-		span.SetInt("ferry.relay.seats_taken", c.Taken)
-	}
-	span.SetInt("ferry.seats", p.request.Seats)
-	span.SetInt("ferry.attempt", len(p.tried))
-	span.End(err)
 	return c, at, err
 }
 

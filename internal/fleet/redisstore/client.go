@@ -15,7 +15,6 @@ import (
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/base/trace"
 )
 
 // probeInterval is the longest time until the breaker lets the next call through, and
@@ -86,20 +85,10 @@ func (c *client) newBreaker(failures uint32) *gobreaker.TwoStepCircuitBreaker[st
 
 func (c *client) isOpen() bool { return c.breaker.State() != gobreaker.StateClosed }
 
-// do runs call, as a span in a context that has one, within the timeout if the breaker
-// permits it. redis.Nil is not an error. Any other error, including an error reply of the
-// server, means that the store cannot be used, since no command here returns one otherwise.
-// The result then wraps alloc.ErrStoreUnavailable.
+// do runs call within the timeout if the breaker permits it. redis.Nil is not an error. Any
+// other error, including an error reply of the server, means that the store cannot be used,
+// since no command here returns one otherwise. The result then wraps alloc.ErrStoreUnavailable.
 func (c *client) do(ctx context.Context, what string, call func(context.Context) error) error {
-	ctx, span := trace.StartClient(ctx, what)
-	span.SetString("db.system.name", "redis")
-	err := c.guarded(ctx, what, call)
-	span.End(err)
-	return err
-}
-
-// guarded is do without its span.
-func (c *client) guarded(ctx context.Context, what string, call func(context.Context) error) error {
 	done, err := c.breaker.Allow()
 	if err != nil {
 		c.refused.Add(1)

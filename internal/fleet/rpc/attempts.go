@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/base/trace"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -80,8 +79,7 @@ func (r *reservations) reserve(ctx context.Context, q request, do func(context.C
 		return nil, err
 	}
 	if isNew {
-		span := trace.SpanOf(ctx)
-		r.running.Go(func() { r.attempt(k, a, span, q.deadline, do) })
+		r.running.Go(func() { r.attempt(k, a, q.deadline, do) })
 	} else {
 		r.repeated.Add(1)
 	}
@@ -106,15 +104,14 @@ func (r *reservations) await(ctx context.Context, a *attempt) outcome {
 	return outcome{err: unavailable.withDetail("the caller has disconnected")}
 }
 
-// attempt makes a reservation, even if its caller has stopped waiting. Span is that of the
-// call.
-func (r *reservations) attempt(k key, a *attempt, span trace.Span, deadline time.Time, do func(context.Context) outcome) {
+// attempt makes a reservation, even if its caller has stopped waiting.
+func (r *reservations) attempt(k key, a *attempt, deadline time.Time, do func(context.Context) outcome) {
 	ctx, cancel := context.WithDeadline(r.runCtx, deadline.Add(extraWait))
 	defer cancel()
 	late := func() bool { return !time.Now().Before(deadline) || r.runCtx.Err() != nil }
 	o := outcome{err: unavailable.withDetail("the deadline has passed before the relay was asked")}
 	if !late() {
-		o = perform(ctx, span, do)
+		o = perform(ctx, do)
 	}
 	if o.res != nil {
 		r.made.Add(1)
@@ -127,19 +124,15 @@ func (r *reservations) attempt(k key, a *attempt, span trace.Span, deadline time
 	}
 }
 
-// perform calls the relay, in a span within that of the call, which may have ended. It returns a panic
-// as an error, since no HTTP server recovers panics of this goroutine.
-func perform(ctx context.Context, call trace.Span, do func(context.Context) outcome) (o outcome) {
+// perform calls the relay. It returns a panic as an error, since no HTTP server recovers panics of
+// this goroutine.
+func perform(ctx context.Context, do func(context.Context) outcome) (o outcome) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			o = outcome{err: fmt.Errorf("cluster: panic: %v\n%s", fault, debug.Stack())}
 		}
 	}()
-	ctx, _ = trace.WithSpan(ctx, call)
-	ctx, span := trace.Start(ctx, "reserve")
-	o = do(ctx)
-	span.End(o.err)
-	return o
+	return do(ctx)
 }
 
 func (r *reservations) end(ctx context.Context, k key, id proto.AllocationID) error {

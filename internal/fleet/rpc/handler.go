@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/ferryrelay/ferry/internal/base/trace"
 )
 
 const maxDeadline = 10 * time.Second
@@ -95,31 +93,16 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	arrived := time.Now()
-	deadline := arrived.Add(timeout)
+	deadline := time.Now().Add(timeout)
 	body, err := readBody(w, r)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithDeadline(r.Context(), deadline)
 	defer cancel()
-	ctx, span := s.startSpan(ctx, r, s.routes[i].path, arrived)
-	answer, err := s.routes[i].serve(ctx, request{
+	return s.routes[i].serve(ctx, request{
 		path: r.URL.Path, key: r.Header.Get(headerKey), deadline: deadline, body: body, caller: from,
 	})
-	span.End(err)
-	return answer, err
-}
-
-// startSpan starts the span of a call that belongs to a trace of its caller, which its
-// certificate has authenticated. Other calls have none: the API process decides which
-// calls are sampled.
-func (s *Server) startSpan(ctx context.Context, r *http.Request, name string, arrived time.Time) (context.Context, trace.Span) {
-	parent := r.Header.Get(trace.Header)
-	if s.tracer == nil || parent == "" {
-		return ctx, trace.Span{}
-	}
-	return trace.StartCall(trace.WithTracer(ctx, s.tracer), name, arrived, parent)
 }
 
 // authorize checks the role of the caller. The TLS handshake has verified the

@@ -20,7 +20,6 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/base/trace"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/proto"
@@ -183,17 +182,6 @@ type exchange struct {
 // call makes one call, until ctx or the dialer ends. Its error is one of package alloc.
 // With an error, unsure reports that the relay may have executed the call nevertheless.
 func (rc *relayConn) call(ctx, runCtx context.Context, x exchange) (unsure bool, err error) {
-	ctx, span := trace.StartClient(ctx, x.path)
-	if span.IsRecording() {
-		span.SetString("ferry.relay.id", rc.key.relay.String())
-	}
-	unsure, err = rc.roundTrip(ctx, runCtx, x)
-	span.End(err)
-	return unsure, err
-}
-
-// roundTrip is call without its span.
-func (rc *relayConn) roundTrip(ctx, runCtx context.Context, x exchange) (unsure bool, err error) {
 	ctx, cancel := withDefaultDeadline(ctx)
 	defer cancel()
 	defer context.AfterFunc(runCtx, cancel)()
@@ -266,7 +254,6 @@ func (rc *relayConn) request(ctx context.Context, x exchange) (*http.Request, er
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set(headerDeadline, strconv.FormatInt(left.Milliseconds(), 10))
-	trace.SpanOf(ctx).SetHeader(req.Header)
 	// Without a value the header is not sent. Its presence permits package net/http to
 	// repeat the call if the connection is broken.
 	req.Header[headerKey] = x.key

@@ -19,7 +19,6 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/internal/base/periodic"
-	"github.com/ferryrelay/ferry/internal/base/trace"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/proto"
@@ -68,8 +67,6 @@ type Config struct {
 	// Logger gets the commands of operators, reservations that could not be ended,
 	// changes of the files, and refused callers, at most one per second. Nil: no log.
 	Logger *slog.Logger
-	// Tracer traces the calls whose caller traces them. Nil: none.
-	Tracer trace.Tracer
 }
 
 // Server is the cluster listener of a relay. Its fields are immutable unless they say
@@ -80,7 +77,6 @@ type Server struct {
 	routes       []route
 	creds        *credentials
 	logger       *slog.Logger
-	tracer       trace.Tracer // nil: no traces
 	listener     net.Listener
 	http         *http.Server
 	counts       serverCounts
@@ -106,7 +102,7 @@ func NewServer(cfg Config) (*Server, error) {
 	logger := cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	s := &Server{
 		reservations: newReservations(cfg.Relay, logger), operators: &operatorCalls{operator: cfg.Operator, logger: logger},
-		logger: logger, tracer: cfg.Tracer,
+		logger: logger,
 	}
 	s.routes = newRoutes(cfg.Relay, s.reservations, s.operators)
 	var err error

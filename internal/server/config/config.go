@@ -132,9 +132,7 @@ type Config struct {
 
 	AuditFile string `key:"audit_file" group:"log" usage:"append a line of JSON for each change that an operator makes to {FILE}; reopened by a reload; empty: only the log and the console have them"`
 
-	Capture    bool   `key:"capture" group:"log" usage:"allow operators to capture the messages of a match, with what players send each other, by ferry ctl capture and the console; each capture is audited"`
-	TraceURL   string `key:"trace_url" group:"log" usage:"send traces of API calls to {URL}, an OTLP/HTTP endpoint such as http://127.0.0.1:4318; its path is /v1/traces by default; empty: no traces"`
-	TraceRatio Ratio  `key:"trace_ratio" group:"log" usage:"{SHARE} of the API calls that are traced, 0 to 1; a call of a backend that names its own trace is traced if that trace is"`
+	Capture bool `key:"capture" group:"log" usage:"allow operators to capture the messages of a match, with what players send each other, by ferry ctl capture and the console; each capture is audited"`
 
 	AdmissionURL        string        `key:"admission_url" common:"yes" group:"hooks" usage:"request admission of each allocation from {URL} before it is made; empty: no admission check"`
 	AdmissionSecretFile string        `key:"admission_secret_file" group:"hooks" usage:"{FILE} with the secret, 16 characters or more, that signs admission requests"`
@@ -216,7 +214,6 @@ func Serve() Config {
 		Overcommit:           100,
 		LogLevel:             "info",
 		LogFormat:            "text",
-		TraceRatio:           1,
 
 		JoinerDatagrams: 1000, JoinerBytes: 512 << 10,
 		HostDatagrams: 12_000, HostBytes: 8 << 20,

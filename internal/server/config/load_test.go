@@ -78,7 +78,6 @@ var others = map[string][2]string{
 	"websocket_queue": {"37", "38"}, "websocket_max_message": {"1000", "1472"}, "dtls_max_message": {"1001", "1002"},
 	"max_websockets": {"31", "32"}, "max_address_websockets": {"33", "34"}, "max_dtls_sessions": {"35", "36"},
 	"log_level": {"debug", "error"}, "log_format": {"json", "text"}, "audit_file": {"/e", "/f"}, "capture": {"true", "false"},
-	"trace_url": {"https://a.example/x", "http://127.0.0.1:4318"}, "trace_ratio": {"0.01", "0"},
 	"admission_url": {"https://a.example/x", "https://b.example/y"}, "admission_secret_file": {"/a", "/b"},
 	"admission_timeout": {"2s", "500ms"}, "admission_fail_open": {"true", "false"},
 	"webhook_url": {"https://a.example/x", "https://b.example/y"}, "webhook_secret_file": {"/a", "/b"},

@@ -134,7 +134,7 @@ func TestChangesWithEqualText(t *testing.T) {
 // TestChangesCoverEverySetting: Changes and CopySettings cover each setting.
 func TestChangesCoverEverySetting(t *testing.T) {
 	texts := map[string]string{
-		"Addr": "127.0.0.1:1", "Name": "a.example", "Ratio": "0.5", "RelayID": "6a1c3f5e-0d2b-4c7a-9e8f-112233445566",
+		"Addr": "127.0.0.1:1", "Name": "a.example", "RelayID": "6a1c3f5e-0d2b-4c7a-9e8f-112233445566",
 	}
 	for _, s := range settings(reflect.TypeFor[Config]()) {
 		was, now := Config{}, Config{}

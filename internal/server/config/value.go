@@ -202,22 +202,6 @@ func (n Name) String() string {
 	return n.Host + ":" + strconv.Itoa(int(n.Port))
 }
 
-// Ratio is a number within 0 and 1.
-type Ratio float64
-
-// UnmarshalText reads a decimal number.
-func (r *Ratio) UnmarshalText(text []byte) error {
-	f, err := strconv.ParseFloat(string(text), 64)
-	if err != nil || !(f >= 0 && f <= 1) { // catches NaN as well
-		return fmt.Errorf("%q is not a number from 0 to 1, such as 0.01", text)
-	}
-	*r = Ratio(f)
-	return nil
-}
-
-// String returns the shortest decimal number that UnmarshalText reads as this value.
-func (r Ratio) String() string { return strconv.FormatFloat(float64(r), 'f', -1, 64) }
-
 // hidden replaces a secret in output.
 const hidden = "[hidden]"
 

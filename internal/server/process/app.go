@@ -22,7 +22,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/host/state"
 	"github.com/ferryrelay/ferry/internal/server/observe/devlog"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
-	"github.com/ferryrelay/ferry/internal/server/observe/otlp"
 	"github.com/ferryrelay/ferry/internal/server/operator/console"
 	"github.com/ferryrelay/ferry/internal/server/operator/history"
 	"github.com/ferryrelay/ferry/internal/server/upgrade"
@@ -79,7 +78,6 @@ type App struct {
 	settings     *settings
 	players      *players
 	certificates *certificates // nil: the API speaks plain HTTP
-	tracer       *otlp.Tracer  // nil: no traces
 	operator     *operatorServer
 	relay        *localRelay
 	history      *history.History
@@ -149,12 +147,6 @@ func (a *App) buildBase() (err error) {
 	if file != nil {
 		a.parts.add(file.part())
 	}
-	if a.tracer, err = newTracer(o); err != nil {
-		return err
-	}
-	if a.tracer != nil { // It exports the last spans of all that follow.
-		a.parts.add(part{name: "traces", run: a.tracer.Run})
-	}
 	if a.players, err = newPlayers(&o.Config, o.Mode, o.Logger); err != nil {
 		return err
 	}
@@ -189,7 +181,6 @@ func (a *App) buildBase() (err error) {
 
 // addPort adds a server, whose port another process can take over as a file of that name.
 func (a *App) addPort(name, file string, w *web) {
-	traceCalls(w, a.tracer)
 	a.parts.add(w.part(name))
 	a.handover.ports[file] = w.tcp
 }
@@ -275,9 +266,6 @@ func (a *App) newMetrics() *metrics.Metrics {
 	}
 	if a.frontEnd != nil {
 		cfg.Fleet, cfg.Dialer = a.frontEnd.fleet.Stats, a.frontEnd.dialer.Stats
-	}
-	if a.tracer != nil {
-		cfg.Traces = a.tracer.Stats
 	}
 	if a.certificates != nil {
 		cfg.Certificates = a.certificates.states

@@ -168,7 +168,7 @@ func Check(c config.Config, mode Mode) error {
 	_, err = newCertificates(&c, nil)
 	errs = append(errs, err)
 	_, err = newPlayers(&c, mode, nil)
-	errs = append(errs, err, checkFleet(&c, mode), checkTraces(&c))
+	errs = append(errs, err, checkFleet(&c, mode))
 	switch {
 	case len(c.TrustedProxies) > 0:
 	case c.ProxyProtocol:

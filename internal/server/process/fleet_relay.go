@@ -64,9 +64,6 @@ func (a *App) buildMember() error {
 		Addr: c.Cluster.AddrPort, Relay: placement.NewLocal(relay, m.announcer), Operator: clusterOperator{a.relay, admin.RelayPages(pages)},
 		ID: o.Identity.Relay, Files: clusterFiles(c), Logger: o.Logger,
 	}
-	if a.tracer != nil {
-		cluster.Tracer = a.tracer
-	}
 	if m.cluster, err = rpc.NewServer(cluster); err != nil {
 		return bindError("cluster", "tcp", c.Cluster.AddrPort, err)
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
-	"github.com/ferryrelay/ferry/internal/server/observe/otlp"
 )
 
 // Config configures [Metrics].
@@ -43,8 +42,6 @@ type Config struct {
 	// Certificates returns the API's certificates, by the file or the name that the operator
 	// gave. Nil: it has none.
 	Certificates func() map[string]Certificate
-	// Traces returns the counts of exported spans. Nil: there are no traces.
-	Traces func() otlp.Stats
 	// Version, Revision and GoVersion are shown as labels of ferry_build_info.
 	Version, Revision, GoVersion string
 }
@@ -78,9 +75,6 @@ func New(cfg Config) *Metrics {
 	}
 	if cfg.Usage != nil {
 		m.set.RegisterMetricsWriter(m.writeUsage)
-	}
-	if cfg.Traces != nil {
-		m.set.RegisterMetricsWriter(m.writeTraces)
 	}
 	if cfg.Certificates != nil {
 		m.set.RegisterMetricsWriter(m.writeCertificates)

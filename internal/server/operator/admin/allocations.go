@@ -15,7 +15,6 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/base/trace"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -288,29 +287,9 @@ func changeAllocation(r *http.Request, log *slog.Logger, what string,
 	if err != nil {
 		return operator.ActionResult{}, err
 	}
-	traced, span := trace.StartCall(r.Context(), r.Pattern, time.Now(), r.Header.Get(trace.Header))
-	err = withTimeout(traced, func(ctx context.Context) error { return do(ctx, id) })
-	endChange(span, r, err)
-	if err != nil {
+	if err := withTimeout(r.Context(), func(ctx context.Context) error { return do(ctx, id) }); err != nil {
 		return operator.ActionResult{}, err
 	}
 	log.Info("operator: an allocation was "+what, "allocation", id.String(), "from", r.RemoteAddr)
 	return operator.ActionResult{ID: id.String(), Done: what}, nil
-}
-
-// endChange ends the span of a change that the operator makes. Access was checked before,
-// so the request may name its own trace.
-func endChange(span trace.Span, r *http.Request, err error) {
-	if !span.IsRecording() {
-		return
-	}
-	_, route, _ := strings.Cut(r.Pattern, " ")
-	status := http.StatusOK
-	if err != nil {
-		status = statusOf(err)
-	}
-	span.SetString("http.request.method", r.Method)
-	span.SetString("http.route", route)
-	span.SetInt("http.response.status_code", status)
-	span.End(err)
 }

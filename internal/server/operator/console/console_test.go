@@ -317,7 +317,7 @@ func TestLog(t *testing.T) {
 	l := NewLog(slog.NewTextHandler(&next, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	log := slog.New(l).With("relay", "r1").WithGroup("g")
 	log.Debug("hidden")
-	log.Info("shown", "n", 7, slog.Group("in", "side", true))
+	log.Info("shown", "n", 7, slog.Attr{}, slog.Group("in", "side", true))
 	got := l.Lines()
 	if len(got) != 1 || got[0].Text != "shown" || got[0].Level != "info" || got[0].Attrs != "relay=r1 g.n=7 g.in.side=true" {
 		t.Errorf("%+v", got)

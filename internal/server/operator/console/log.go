@@ -77,6 +77,9 @@ func (l *Log) Handle(ctx context.Context, r slog.Record) error {
 }
 
 func appendAttr(b *strings.Builder, group string, a slog.Attr) {
+	if a.Equal(slog.Attr{}) {
+		return
+	}
 	value := a.Value.Resolve()
 	if value.Kind() == slog.KindGroup {
 		for _, inner := range value.Group() {
