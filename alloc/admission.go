@@ -11,11 +11,9 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Errors that ServiceConfig.Admit returns, besides [DeniedError] and
-// [ErrUnavailable].
+// Errors of ServiceConfig.Admit, besides [DeniedError] and [ErrUnavailable].
 var (
-	// ErrProjectQuota: the project has used up its quota; it succeeds again after
-	// an allocation of the project has ended.
+	// ErrProjectQuota: it succeeds again after an allocation has ended.
 	ErrProjectQuota = errors.New("alloc: project quota exceeded")
 	// ErrProjectInactive: the operator has switched the project off.
 	ErrProjectInactive = errors.New("alloc: the project is not active")
@@ -38,8 +36,7 @@ func (d DeniedError) Error() string {
 // AdmissionRequest is a reservation that ServiceConfig.Admit decides about.
 type AdmissionRequest struct {
 	Caller Caller
-	// Role is RoleHost or RoleJoiner.
-	Role Role
+	Role   Role
 	// MaxConnections and Region are those of a host's request, with the default
 	// region if it named none; zero for a joiner, and for a player that would take the place
 	// of a host and gets that one's.
@@ -56,7 +53,6 @@ type ReservationEvent struct {
 	ID      proto.AllocationID
 }
 
-// reserve makes a reservation, and counts it as outstanding until it is bound.
 func (s *Service) reserve(
 	ctx context.Context, q AdmissionRequest, player PlayerHash, call func() (Reservation, error),
 ) (Reservation, error) {
@@ -88,18 +84,14 @@ func (s *Service) reserve(
 	return res, nil
 }
 
-// ErrInHook is returned by methods that take a context when a function of the embedding program calls
-// them: those of a [Service] in a function of its [ServiceConfig], which would be called again, and
-// those of an engine.Server, of whichever, on a goroutine of a relay: in a hook, in a callback of
-// its configuration, or in a method of a transport that a worker calls. Such a call would wait for
-// the goroutine that waits for it. A Server also returns it to calls that wait while a hook has run
-// for 5 s, since the hook may wait for one of them. It is an [ErrUnavailable].
+// ErrInHook is returned by a method that takes a context when a function of the embedding program
+// calls it: of a [Service] in a function of its [ServiceConfig], of an engine.Server in a hook or a
+// callback of any relay. The call would wait for the goroutine that waits for it. A Server also
+// returns it to calls that wait while a hook has run for 5 s. It is an [ErrUnavailable].
 var ErrInHook = fmt.Errorf("%w: a hook must not call back", ErrUnavailable)
 
-// errHookPanic is the error of a hook that panicked.
 var errHookPanic = fmt.Errorf("%w: a hook panicked, see the log", ErrUnavailable)
 
-// hooks are the functions of the embedding program, each with its reporter.
 type hooks struct {
 	admit     func(context.Context, AdmissionRequest) error
 	onReserve func(ReservationEvent)
@@ -124,7 +116,6 @@ const (
 	slowAdmission = 2 * time.Second
 )
 
-// guard calls a hook of the embedding program, and logs a panic and returns errHookPanic.
 func (s *Service) guard(h *hook.Reporter, call func() error) (err error) {
 	began := s.elapsed()
 	defer func() {
@@ -138,7 +129,6 @@ func (s *Service) guard(h *hook.Reporter, call func() error) (err error) {
 	return call()
 }
 
-// inHook are the functions that call hooks.
 var inHook = hook.CallersOf((*Service).guard)
 
 func (s *Service) admitAndReserve(
@@ -158,14 +148,9 @@ func (s *Service) admitAndReserve(
 const maxOutstandingTracked = 65536
 
 // outstandingLimit counts, by player, the allocations that were reserved and have
-// not been bound, so that no player exhausts the relay with reservations. A
-// reservation stops counting when it is bound, when it ends, or when the relay's
-// bind timeout is over, whichever the service learns first.
-//
-// In a fleet the API processes receive no bind and no end events (one message per
-// player would be needed), so each reservation counts for the whole timeout there:
-// a player that starts and ends more matches within it than the limit waits for
-// some seconds.
+// not been bound, so that no player exhausts the relay with reservations. In a
+// fleet the API processes receive no bind and no end events (one message per player
+// would be needed), so each reservation counts for the whole bind timeout there.
 type outstandingLimit struct {
 	timeout time.Duration // how long a reservation counts
 
@@ -193,9 +178,8 @@ func newOutstandingLimit(limit int, timeout time.Duration, capacity int) *outsta
 	}
 }
 
-// acquire counts a reservation that is about to be made. It reports false, and
-// counts nothing, when the player is at its limit. A successful acquire is followed
-// by confirm or cancel.
+// acquire reports false, and counts nothing, when the player is at its limit. A
+// successful acquire is followed by confirm or cancel.
 func (o *outstandingLimit) acquire(p PlayerHash, now time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -215,14 +199,12 @@ func (o *outstandingLimit) setLimit(limit int) {
 	o.limit = limit
 }
 
-// cancel undoes an acquire whose reservation failed.
 func (o *outstandingLimit) cancel(p PlayerHash) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.decrement(p)
 }
 
-// confirm records the id of the reservation that acquire counted.
 func (o *outstandingLimit) confirm(p PlayerHash, id proto.AllocationID, now time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -234,7 +216,6 @@ func (o *outstandingLimit) confirm(p PlayerHash, id proto.AllocationID, now time
 	o.playerByID[id] = p
 }
 
-// release stops counting a reservation. Unknown ids are ignored.
 func (o *outstandingLimit) release(id proto.AllocationID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

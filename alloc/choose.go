@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// Measurement is what a player has measured of a region.
 type Measurement struct {
 	Region string
 	// RTT is the mean round trip. Zero: the region did not answer.
@@ -17,8 +16,7 @@ type Measurement struct {
 	Loss float64
 }
 
-// latency returns the round trip that a message takes on average until it was not lost, and false if
-// the player does not reach the region.
+// latency counts a lost message as repeated. False: the player does not reach the region.
 func (m Measurement) latency() (time.Duration, bool) {
 	if m.RTT <= 0 || !(m.Loss >= 0 && m.Loss < 1) {
 		return 0, false
@@ -26,7 +24,6 @@ func (m Measurement) latency() (time.Duration, bool) {
 	return time.Duration(min(float64(m.RTT)/(1-m.Loss), math.MaxInt64/2)), true
 }
 
-// RegionScore is how good a region is for all players of a match.
 type RegionScore struct {
 	Region string
 	// Reached is how many players reach it. The latencies are theirs: that of the worst player, whose
@@ -38,12 +35,11 @@ type RegionScore struct {
 	HasRoom bool
 }
 
-// ChooseRegion returns the regions that Allocate accepts from a tenant, the best one for all players
-// first: of those with room for a host with maxConnections joiners, the one that most players reach,
-// then the one with the least latency of the worst player, then the one with the least mean, then the
-// one that Regions returns first. Regions without room come last; what players measured of other
-// regions does not count. Errors: ErrMaxConnections, ErrFull if no region has room, ErrUnavailable if
-// there is no region.
+// ChooseRegion returns the regions that Allocate accepts from a tenant, the best one first: of those
+// with room for a host with maxConnections joiners, the one that most players reach, then the one
+// with the least latency of the worst player, then the one with the least mean. Regions without room
+// come last. Errors: ErrMaxConnections, ErrFull if no region has room, ErrUnavailable if there is no
+// region.
 func (s *Service) ChooseRegion(t Tenant, maxConnections int, players [][]Measurement) ([]RegionScore, error) {
 	if maxConnections < 1 || maxConnections > s.maxConnections {
 		return nil, fmt.Errorf("%w: %d is not within 1 to %d", ErrMaxConnections, maxConnections, s.maxConnections)
@@ -88,7 +84,6 @@ func scoreRegion(region string, players [][]Measurement) RegionScore {
 	return score
 }
 
-// compareScores puts the better region first.
 func compareScores(a, b RegionScore) int {
 	if a.HasRoom != b.HasRoom {
 		if a.HasRoom {

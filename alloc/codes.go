@@ -11,7 +11,7 @@ import (
 )
 
 // codeAttempts bounds the draws for one join code. A drawn code is taken with a
-// probability far below 1 in 1000, so a second draw is already rare.
+// probability far below 1 in 1000.
 const codeAttempts = 16
 
 // commitTimeout bounds the steps after a code was stored: the second check of its
@@ -87,7 +87,6 @@ func (s *Service) answerCode(ctx context.Context, host proto.AllocationID, code 
 	return code, nil
 }
 
-// keep calls KeepCode. Errors: ErrNotFound, ErrUnavailable.
 func (s *Service) keep(ctx context.Context, host proto.AllocationID, code string) error {
 	if s.hooks.keepCode == nil {
 		return nil
@@ -104,11 +103,9 @@ func (s *Service) keep(ctx context.Context, host proto.AllocationID, code string
 	return fmt.Errorf("keep the join code: %w: %w", ErrUnavailable, err)
 }
 
-// checkHost returns an error unless the relay says that the host is alive, and removes the
-// code of a host that has ended. The OnEnd of a host that ended before its code was stored
-// has already run and would not remove the code; a host that ends later still gets its OnEnd.
-// If the relay does not answer, the code stays: another call, perhaps of another process, may
-// answer with it at this moment.
+// checkHost removes the code of a host that has ended: the OnEnd of one that ended before its
+// code was stored has already run. If the relay does not answer, the code stays: another
+// call, perhaps of another process, may answer with it at this moment.
 func (s *Service) checkHost(ctx context.Context, host proto.AllocationID) error {
 	_, err := s.relay.Describe(ctx, host)
 	if err == nil {
@@ -135,7 +132,6 @@ func (s *Service) drawCode(ctx context.Context, t Tenant, host proto.AllocationI
 	return prefix + code, err
 }
 
-// countCodes returns the prefix of the host's code, and how many codes of the tenant begin with it.
 func countCodes(ctx context.Context, codes Store, t Tenant, host proto.AllocationID) (prefix string, active int, err error) {
 	parts, ok := codes.(CodePrefixer)
 	if !ok {

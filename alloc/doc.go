@@ -1,6 +1,5 @@
-// Package alloc implements the Allocations service: it reserves allocations on a
-// relay, issues join codes, and resolves a join code to its host. It reads none of the
-// sealed connection data that a relay issues.
+// Package alloc implements the Allocations service: it reserves allocations on a relay,
+// issues join codes, and resolves a join code to its host.
 //
 //	service, err := alloc.NewService(alloc.ServiceConfig{
 //		Relay:   relay, // *engine.Server
@@ -17,8 +16,7 @@
 //
 // # What an embedding program must do
 //
-// The service keeps counts and join codes of allocations, and only the relay sees
-// them bound and ended. A program constructs, in this order:
+// Only the relay sees allocations bound and ended. A program constructs, in this order:
 //
 //	engine.New      with an Identity; keep it for the next start
 //	NewService      with the relay and a Store, such as NewMemoryStore
@@ -26,32 +24,13 @@
 //
 // and then runs the relay. Package relay does all of it. NewService registers the service
 // with an [ObservableRelay], which engine.Server is. For any other relay the program calls
-//
-//	Service.OnBind  when an allocation was bound: the reservation was used
-//	Service.OnEnd   when one has ended: its join code is removed
-//
-// Without OnBind a reservation counts against MaxOutstanding until BindTimeout is over.
-// Without OnEnd a join code stays in the store after its host has ended, until Join
-// learns of it from the relay. The service has nothing to close.
+// Service.OnBind, without which a reservation counts against MaxOutstanding until
+// BindTimeout is over, and Service.OnEnd, without which a join code stays in the store until
+// Join learns from the relay that its host has ended. The service has nothing to close.
 //
 // A relay that keeps its state over a restart also has join codes: set
 // ServiceConfig.KeepCode to engine.Server.KeepCode, and pass each of
 // engine.Server.KeptCodes to [MemoryStore.Restore] before Server.Run.
 //
-// A tested program is in docs/embedding.md.
-//
-// # Terms
-//
-//	allocation  one player's right to use the relay, with an id and a key
-//	host        an allocation to which others may be linked
-//	joiner      an allocation that may be linked to the host of its match
-//	match       a host and its joiners, identified by the host's id
-//	link        permission for a joiner and a host to send to each other
-//	binding     the endpoint from which the allocation's client sends
-//	reserved    in the table, not bound yet
-//	ended       removed for good; its slot may still wait for reuse
-//
-//	connection data  255 sealed bytes that state what was reserved
-//	ticket           the connection data with which a joiner connects to its host
-//	epoch            the time, by default a week, for which a sealing key is in use
+// A tested program is in docs/embedding.md, and the terms are in docs/glossary.md.
 package alloc

@@ -30,7 +30,6 @@ const fairBytes = 256 / len(joincode.Alphabet) * len(joincode.Alphabet)
 // ends the loop. One byte in sixteen is rejected.
 const codeDraws = 64
 
-// newCode returns a code of length symbols, 6 to 12, drawn from random.
 func newCode(random io.Reader, length int) (string, error) {
 	var code, draw [joincode.MaxLen]byte
 	n := 0
@@ -53,9 +52,8 @@ func newCode(random io.Reader, length int) (string, error) {
 }
 
 const (
-	// failureCells is the number of counters. Tenants that share one count
-	// together, which makes their codes longer than necessary and never shorter.
-	// All take 96 KiB.
+	// Tenants that share one of failureCells count together, which makes their
+	// codes longer than necessary and never shorter. All take 96 KiB.
 	failureCells = 4096
 	// failureWindow is the time constant of the running rate: after it, 63 % of a
 	// new rate is visible, after five times as long 99 %.
@@ -64,11 +62,10 @@ const (
 	peakHalfLife = time.Hour
 )
 
-// failureRates measures how many joins per second fail, by tenant. It reports the
-// rate of about the last minute, or an earlier peak that decays by half every
-// hour, whichever is larger: guessing in bursts meets codes that are long enough
-// for the burst. It refuses nothing; otherwise one player could lock out the other
-// players of its tenant.
+// failureRates measures how many joins per second fail, by tenant: the rate of
+// about the last minute, or an earlier peak that decays by half every hour,
+// whichever is larger. It refuses nothing; otherwise one player could lock out the
+// other players of its tenant.
 type failureRates struct {
 	mu    sync.Mutex // guards cells; held during no call
 	cells [failureCells]failureRate
@@ -81,7 +78,6 @@ type failureRate struct {
 	at           time.Duration
 }
 
-// add counts one failed join of the tenant with that hash.
 func (f *failureRates) add(tenant uint64, now time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,14 +87,12 @@ func (f *failureRates) add(tenant uint64, now time.Duration) {
 	c.peak = max(c.peak, c.recent)
 }
 
-// addError counts the error of a call with a join code that led to no host.
 func (f *failureRates) addError(t Tenant, err error, now time.Duration) {
 	if errors.Is(err, ErrCodeNotFound) {
 		f.add(t.Hash(), now)
 	}
 }
 
-// perSecond returns the rate at which joins of the tenant fail.
 func (f *failureRates) perSecond(tenant uint64, now time.Duration) float64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -107,8 +101,7 @@ func (f *failureRates) perSecond(tenant uint64, now time.Duration) float64 {
 	return c.peak / failureWindow.Seconds()
 }
 
-// decay updates the counts to now. An earlier now, from a concurrent call, changes
-// nothing.
+// An earlier now, from a concurrent call, changes nothing.
 func (c *failureRate) decay(now time.Duration) {
 	passed := now - c.at
 	if passed <= 0 {

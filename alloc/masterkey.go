@@ -8,10 +8,8 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// MasterKeyLen is the size in bytes of a master key.
 const MasterKeyLen = 32
 
-// redacted is printed in place of every secret.
 const redacted = "[redacted]"
 
 // MasterKey is the one secret of a relay: the sealing keys of all epochs and

@@ -9,12 +9,9 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// MemoryStore is a store in this process's memory. Its methods may be called from
-// several goroutines and never fail but with ErrCodeNotFound, and PutCode
-// with ErrCodeMalformed; contexts are not looked at, as nothing here
-// waits. A code takes less than 100 bytes, and nothing that the collector has
-// to look into. MemoryStore that was used once is used again and not given back; a
-// tenant without codes takes none.
+// MemoryStore is a store in this process's memory. It may be used concurrently. A
+// code takes less than 100 bytes without a pointer; memory is used again and not
+// given back.
 //
 // Tenants are identified by Tenant.Hash, as in the relay.
 type MemoryStore struct {
@@ -35,8 +32,7 @@ func NewMemoryStore() *MemoryStore {
 // codeKey identifies a join code, packed by joincode.Pack, within its tenant.
 type codeKey struct{ tenant, code uint64 }
 
-// PutCode stores code for host. It reports false, and changes nothing, when the
-// tenant already has that code or the host already has a code.
+// PutCode implements [Store].
 func (m *MemoryStore) PutCode(_ context.Context, t Tenant, code string, host proto.AllocationID) (bool, error) {
 	packed, ok := joincode.Pack(code)
 	if !ok {
@@ -88,8 +84,7 @@ func (m *MemoryStore) HostOf(_ context.Context, t Tenant, code string) (proto.Al
 	return m.slab.at(n).host, nil
 }
 
-// CodeOf returns the code of host, or ErrCodeNotFound when the host has none or
-// belongs to another tenant.
+// CodeOf implements [Store].
 func (m *MemoryStore) CodeOf(_ context.Context, t Tenant, host proto.AllocationID) (string, error) {
 	tenant := t.Hash()
 	m.mu.Lock()
@@ -109,8 +104,8 @@ func (m *MemoryStore) Codes(_ context.Context, t Tenant) (int, error) {
 	return m.counts[tenant], nil
 }
 
-// Forget removes the code of host, if it has one. No call holds the store's lock
-// for longer than it takes to grow one page of an index: tens of microseconds.
+// Forget implements [Store]. No call holds the store's lock for longer than tens of
+// microseconds.
 func (m *MemoryStore) Forget(host proto.AllocationID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,9 +127,7 @@ func (m *MemoryStore) forget(host proto.AllocationID) {
 	}
 }
 
-// MoveCode makes a code of from, or one that leads nowhere, the code of to, for the tenant
-// with that hash. It reports false, and changes nothing, when the code leads to another host
-// or to has another code. For engine.Hooks.OnMigrate.
+// MoveCode implements [CodeMover], for engine.Hooks.OnMigrate.
 func (m *MemoryStore) MoveCode(_ context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error) {
 	packed, ok := joincode.Pack(code)
 	if !ok {
@@ -170,10 +163,8 @@ func (m *MemoryStore) hashCode(key codeKey) uint64 { return maphash.Comparable(m
 
 func (m *MemoryStore) hashHost(host proto.AllocationID) uint64 { return maphash.Bytes(m.seed, host[:]) }
 
-// codeOf returns the hash of the code of entry n.
 func (m *MemoryStore) codeOf(n int) uint64 { return m.hashCode(m.slab.at(n).codeKey) }
 
-// hostOf returns the hash of the host of entry n.
 func (m *MemoryStore) hostOf(n int) uint64 { return m.hashHost(m.slab.at(n).host) }
 
 // entry is a join code and its host: 32 bytes without a pointer.
@@ -196,7 +187,6 @@ type slab struct {
 
 func (s *slab) at(n int) *entry { return &s.chunks[n/chunkLen][n%chunkLen] }
 
-// add stores e and returns its number.
 func (s *slab) add(e entry) int {
 	n := s.freed - 1
 	switch {
@@ -227,10 +217,9 @@ const (
 	pageMin  = 8 // cells of the smallest page, a power of two
 )
 
-// index finds entries of a slab by a hash: open addressing with linear probing
-// in pages that grow one by one. A cell is the number of an entry plus one, or 0.
-// Hashes are not stored; the caller computes them from the entries. The zero value
-// is empty.
+// index finds entries of a slab by a hash: open addressing with linear probing in
+// pages that grow one by one. A cell is the number of an entry plus one, or 0. The
+// caller computes hashes from the entries.
 type index struct {
 	pages [1 << pageBits]page
 }
@@ -246,8 +235,8 @@ type page struct {
 // the first cell to probe.
 func (x *index) pageOf(hash uint64) *page { return &x.pages[hash>>(64-pageBits)] }
 
-// find returns the number of the entry with that hash for which is returns true,
-// or -1.
+// find returns the number of the entry with that hash for which is returns true, or
+// -1.
 func (x *index) find(hash uint64, is func(n int) bool) int {
 	p := x.pageOf(hash)
 	if p.used == 0 {
@@ -262,8 +251,7 @@ func (x *index) find(hash uint64, is func(n int) bool) int {
 	return -1
 }
 
-// add inserts entry n, which must not be in the index. hashOf returns the hash of
-// another entry.
+// add inserts entry n, which must not be in the index.
 func (x *index) add(hash uint64, n int, hashOf func(n int) uint64) {
 	p := x.pageOf(hash)
 	if (p.used+1)*4 > len(p.cells)*3 {
@@ -292,8 +280,8 @@ func (p *page) grow(hashOf func(n int) uint64) {
 	}
 }
 
-// remove deletes entry n, which must be in the index, and moves entries behind it
-// back so that probing still reaches them. An empty page keeps no cells.
+// remove deletes entry n and moves entries behind it back so that probing still
+// reaches them. An empty page keeps no cells.
 func (x *index) remove(hash uint64, n int, hashOf func(n int) uint64) {
 	p := x.pageOf(hash)
 	if p.used--; p.used == 0 {

@@ -10,7 +10,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Errors of a migration.
 var (
 	// ErrMigration: the host has left, or may have, and the caller must ask again later. See
 	// [MigrationWaitError].
@@ -45,25 +44,21 @@ func (e HostPresentError) Error() string {
 // Is reports that e is an ErrHostPresent.
 func (HostPresentError) Is(target error) bool { return target == ErrHostPresent }
 
-// MigrationRequest asks the relay of a host that has left for an allocation with which a
-// player may take its place.
+// MigrationRequest asks for an allocation with which a player takes its host's place.
 type MigrationRequest struct {
 	Tenant Tenant
 	// Player is the hash of the caller, who must be the player that the ticket was issued
 	// to. Zero: a backend, which acts for any player of its tenant.
-	Player PlayerHash
-	// ClientAddress is that of [HostRequest].
+	Player        PlayerHash
 	ClientAddress netip.Addr
 	// Host is the host to which the join code leads: that of the ticket, or one that has
 	// taken its place.
 	Host proto.AllocationID
 	// Code is the join code, which the relay gives to the host that is bound first.
-	Code string
-	// Ticket is the HostConnectionData of the player's own reservation.
+	Code   string
 	Ticket ConnectionData
 }
 
-// LeaveRequest says that a host leaves.
 type LeaveRequest struct {
 	Tenant Tenant
 	Player PlayerHash // of the caller, who must own the host. Zero: a backend
@@ -86,7 +81,6 @@ type MigrationRelay interface {
 	LeaveHost(ctx context.Context, r LeaveRequest) error
 }
 
-// MigrationClaim is the request of a player to take the place of its host.
 type MigrationClaim struct {
 	Code string
 	// Ticket is the HostConnectionData of the player's own reservation.
@@ -143,7 +137,6 @@ func (s *Service) Leave(ctx context.Context, c Caller, host proto.AllocationID) 
 	return nil
 }
 
-// actsFor returns the player whose allocations a caller may use, zero for any.
 func actsFor(c Caller) PlayerHash {
 	if c.Server {
 		return PlayerHash{}

@@ -10,9 +10,7 @@ import (
 )
 
 // Placer is a Relay made of several in this program: a host gets one of them, and its joiners follow.
-// It keeps no state, so after a restart of the program it works on. Relays of other machines
-// need the ferry binary's fleet, or a Relay of the program's own: a call about an existing
-// allocation asks one relay after the other.
+// It keeps no state. Relays of other machines need the ferry binary's fleet.
 type Placer struct {
 	relays []Relay
 	order  func(HostRequest, []Relay) []Relay

@@ -2,7 +2,6 @@ package alloc
 
 import "slices"
 
-// regions are those of a service: fixed ones, or in a fleet those that have a live relay.
 type regions struct {
 	fixed   []Region
 	live    func() []Region // nil: fixed
@@ -17,7 +16,6 @@ func (s *Service) Regions() []Region { return s.regions.all() }
 // RegionsOf returns the regions that Allocate accepts from a tenant, as Regions does.
 func (s *Service) RegionsOf(t Tenant) []Region { return only(s.regions.all(), s.regions.allowedIDs(t)) }
 
-// only returns the regions with these ids; no id: all.
 func only(all []Region, ids []string) []Region {
 	if len(ids) == 0 {
 		return all
@@ -53,9 +51,9 @@ func (r *regions) haveRoom(id string, seats int) bool {
 	return r.hasRoom == nil || r.hasRoom(id, seats)
 }
 
-// forHost returns the region to request from the relay: in a fleet the one that the
-// caller named, else one of the configured regions, by default the first. Of a tenant that
-// may not use all, it is the first allowed one that there is.
+// forHost returns the region to request from the relay, in a fleet the one that the caller
+// named, else by default the first. Of a tenant that may not use all, it is the first
+// allowed one.
 func (r *regions) forHost(t Tenant, named string) (string, error) {
 	if allowed := r.allowedIDs(t); len(allowed) > 0 {
 		switch {
@@ -84,7 +82,6 @@ func (r *regions) forHost(t Tenant, named string) (string, error) {
 	return named, nil
 }
 
-// setDefault sets the region of a reservation at the only relay that there is.
 func (r *regions) setDefault(res Reservation) Reservation {
 	if res.Region == "" && r.live == nil {
 		res.Region = r.fixed[0].ID

@@ -9,11 +9,10 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Errors of a [Relay] and a [Service]. Package httpapi maps each of them to a
-// status and a code of the Relay Allocations API.
+// Errors of a [Relay] and a [Service]. Package httpapi maps each to a status and a
+// code.
 var (
-	// ErrNotFound: the allocation does not exist, has ended, or belongs to another
-	// caller; the error does not tell which.
+	// ErrNotFound: it does not exist, has ended, or belongs to another caller.
 	ErrNotFound = errors.New("alloc: allocation not found")
 	// ErrCodeNotFound: a well-formed join code that no live host has.
 	ErrCodeNotFound = errors.New("alloc: join code not found")
@@ -21,10 +20,8 @@ var (
 	ErrCodeMalformed = errors.New("alloc: malformed join code")
 	// ErrMaxConnections: maxConnections is not within 1 and the configured maximum.
 	ErrMaxConnections = errors.New("alloc: maxConnections out of range")
-	// ErrRegion: no relay serves the requested region.
-	ErrRegion = errors.New("alloc: region not found")
-	// ErrFull: the relay has reached its maximum of allocations; try again later.
-	ErrFull = errors.New("alloc: the relay is full")
+	ErrRegion         = errors.New("alloc: region not found")
+	ErrFull           = errors.New("alloc: the relay is full")
 	// ErrUnavailable: the relay is not running or did not answer in time, or the
 	// host may still come back after a restart.
 	ErrUnavailable = errors.New("alloc: relay unavailable")
@@ -44,19 +41,14 @@ var (
 	ErrOutstanding = errors.New("alloc: too many allocations reserved and not bound")
 )
 
-// unavailableError is an [ErrUnavailable] whose cause is not the relay.
 type unavailableError string
 
-// Error returns the text.
 func (e unavailableError) Error() string { return string(e) }
 
-// Is reports that e is an ErrUnavailable too.
 func (e unavailableError) Is(target error) bool { return target == ErrUnavailable }
 
-// Role is the purpose of an allocation or of connection data.
 type Role uint8
 
-// The roles.
 const (
 	RoleNone   Role = 0
 	RoleHost   Role = 1
@@ -81,8 +73,7 @@ const ConnectionDataLen = proto.MaxConnectionData
 // ConnectionData is sealed connection data as it is sent over the wire.
 type ConnectionData [ConnectionDataLen]byte
 
-// ServerEndpoint is one way to reach a relay. The fields are those of the
-// Relay Allocations API.
+// ServerEndpoint is one way to reach a relay.
 type ServerEndpoint struct {
 	ConnectionType string // "udp", "dtls", "ws" or "wss"
 	Network        string // "udp" or "tcp"
@@ -137,7 +128,6 @@ type Reservation struct {
 	Region             string
 }
 
-// Description describes a live allocation.
 type Description struct {
 	Tenant uint64 // Tenant.Hash
 	Player PlayerHash
@@ -148,13 +138,10 @@ type Description struct {
 	Code string
 }
 
-// Region is a location of relays.
 type Region struct {
-	ID          string
-	Description string
-	// QoSAddress is the host:port that answers QoS probes; it may be empty.
-	QoSAddress string
-	// WebSocketURL is the URL of a relay's WebSocket endpoint; it may be empty.
+	ID           string
+	Description  string
+	QoSAddress   string
 	WebSocketURL string
 }
 

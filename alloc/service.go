@@ -17,21 +17,17 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// DefaultMaxConnections is the default of ServiceConfig.MaxConnections. It is the
-// limit of the original Relay Allocations API.
+// DefaultMaxConnections is that of the original Relay Allocations API.
 const DefaultMaxConnections = 100
 
-// DefaultFailuresPerSecond is the default of ServiceConfig.FailuresPerSecond.
 const DefaultFailuresPerSecond = 10
 
-// The defaults of the limit on outstanding reservations.
 const (
 	DefaultMaxOutstanding = 20
 	DefaultBindTimeout    = 10 * time.Second
 )
 
-// ErrConfig is wrapped by the errors of [NewService], with the name of the
-// field.
+// ErrConfig is wrapped by the errors of [NewService], with the name of the field.
 var ErrConfig = errors.New("alloc: invalid configuration")
 
 // ServiceConfig configures a [Service]. Relay, Store and Regions are required.
@@ -46,9 +42,8 @@ type ServiceConfig struct {
 	// one is required unless LiveRegions is set; ids are distinct and not empty.
 	Regions []Region
 	// LiveRegions replaces Regions in a fleet: it returns the regions that have a
-	// live relay, and is called for each request that needs them. Relay then gets
-	// the region that the caller named, which may be empty, checks it, and reports
-	// the region it chose. Nil: the regions are Regions.
+	// live relay, for each request that needs them. Relay then checks the region
+	// that the caller named, which may be empty. Nil: the regions are Regions.
 	LiveRegions func() []Region
 	// HasRoom reports whether a relay of the region can take a host with so many seats, its own
 	// included, as far as it is known. It is called by ChooseRegion, concurrently. Nil: all have.
@@ -62,14 +57,12 @@ type ServiceConfig struct {
 	MaxConnections int
 	// FailuresPerSecond is the rate of failed joins, per tenant, that sets the
 	// least length of join codes: guessing at this rate takes 28 days on average
-	// until the first hit. A tenant with a higher observed rate, in the last minute
-	// or at an earlier peak that decays by half each hour, gets longer new codes.
-	// No join is refused for it. Zero: 10.
+	// until the first hit. A tenant with a higher observed rate gets longer new
+	// codes. No join is refused for it. Zero: 10.
 	FailuresPerSecond float64
 	// MaxOutstanding limits how many allocations of one player may be reserved and
-	// not bound at once. Backends, and callers without a name, have no limit. A
-	// reservation stops counting at OnBind, OnEnd or after BindTimeout. Zero: 20.
-	// At most 65536.
+	// not bound at once. Backends, and callers without a name, have no limit. Zero:
+	// 20. At most 65536.
 	MaxOutstanding int
 	// BindTimeout is the relay's, after which an unbound reservation expires.
 	// Zero: that of a [ConfiguredRelay], else 10 s.
@@ -90,17 +83,14 @@ type ServiceConfig struct {
 	// OnReserve is called after each reservation, before the caller gets it. It
 	// must not block and is called concurrently. Nil is allowed.
 	OnReserve func(e ReservationEvent)
-	// Logger receives panics of KeepCode and Admit, each of which fails its call, and of
-	// OnReserve, which does not. Nil: slog.Default.
+	// Logger receives panics of KeepCode, Admit and OnReserve. Nil: slog.Default.
 	Logger *slog.Logger
-	// Now is the clock. Nil: time.Now.
-	Now func() time.Time
+	Now    func() time.Time
 	// Rand is the source of join codes. Nil: crypto/rand. One goroutine at a time
 	// reads it.
 	Rand io.Reader
 }
 
-// validate returns the first error, with the name of the field.
 func (c *ServiceConfig) validate() error {
 	_, migrates := c.Relay.(MigrationRelay)
 	_, isObservable := c.Relay.(ObservableRelay)
@@ -138,7 +128,6 @@ func (c *ServiceConfig) validate() error {
 	return nil
 }
 
-// validateRelay returns an error if the configuration of the relay contradicts that of the service.
 func (c *ServiceConfig) validateRelay(r RelayConfig) error {
 	switch {
 	case !slices.ContainsFunc(c.Regions, func(g Region) bool { return g.ID == r.Region }):
@@ -158,7 +147,6 @@ func isZeroStore(s Store) bool {
 	return ok && unset.IsZero(m)
 }
 
-// setDefaults replaces zero values by the defaults.
 func (c *ServiceConfig) setDefaults() {
 	if r, ok := c.Relay.(ConfiguredRelay); ok {
 		relay := r.RelayConfig()
@@ -176,9 +164,9 @@ func (c *ServiceConfig) setDefaults() {
 	}
 }
 
-// Service is the Allocations service: it reserves allocations, issues join codes
-// and resolves them. Its methods may be called concurrently. Its memory for
-// players and failed joins has a fixed limit below 10 MiB.
+// Service reserves allocations, issues join codes and resolves them. Its methods
+// may be called concurrently. Its memory for players and failed joins has a fixed
+// limit below 10 MiB.
 type Service struct {
 	relay             Relay
 	store             Store
@@ -300,7 +288,6 @@ func (s *Service) Join(ctx context.Context, c Caller, code string) (res Reservat
 	return s.regions.setDefault(res), nil
 }
 
-// lookUp returns a join code in upper case, and its host.
 func (s *Service) lookUp(ctx context.Context, t Tenant, code string) (string, proto.AllocationID, error) {
 	if err := t.Validate(); err != nil {
 		return "", proto.AllocationID{}, err
@@ -363,11 +350,9 @@ func (s *Service) OnMigrate(tenant uint64, code string, from, to proto.Allocatio
 // errCodeTaken: a code that would be moved leads to another host.
 var errCodeTaken = errors.New("alloc: the join code leads to another match")
 
-// elapsed returns the time since the service was created. It does not depend on
-// changes of the wall clock.
+// elapsed does not depend on changes of the wall clock.
 func (s *Service) elapsed() time.Duration { return s.now().Sub(s.startedAt) }
 
-// player returns the hash of the caller's name, or a random hash if it has none.
 func (s *Service) player(c Caller) (PlayerHash, error) {
 	if c.Player != "" {
 		return HashPlayer(c.Tenant, c.Player), nil

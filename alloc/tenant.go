@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// MaxTenantName is the largest length in bytes of a project or environment
-// name. Both are part of the sealed connection data, which has 255 bytes.
+// MaxTenantName is the largest length in bytes of a project or environment name.
 const MaxTenantName = 56
 
 // ErrTenantName is returned for a project or environment name that is longer
@@ -33,8 +32,7 @@ func (t Tenant) Validate() error {
 	return nil
 }
 
-// Hash returns a 64-bit digest of both names; the relay compares it instead of the
-// names.
+// Hash returns a 64-bit digest of both names, which the relay compares.
 func (t Tenant) Hash() uint64 {
 	sum := sha256.Sum256([]byte(t.Project + "\x00" + t.Environment))
 	return binary.LittleEndian.Uint64(sum[:])
@@ -53,7 +51,6 @@ func HashPlayer(t Tenant, player string) PlayerHash {
 	return PlayerHash(sum[:16])
 }
 
-// Caller is the authenticated sender of a request.
 type Caller struct {
 	Tenant Tenant
 	// Player is the player's name within the tenant. If it is empty, the request

@@ -20,8 +20,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/websocket"
 )
 
-// ErrConfig is wrapped by the errors of [New] about a field of [Config]. Errors of the parts
-// are theirs.
+// ErrConfig is wrapped by the errors of [New] about a field of [Config].
 var ErrConfig = errors.New("relay: invalid configuration")
 
 // Config configures a [Relay]. Only API needs a value: how callers identify themselves. The
@@ -73,7 +72,6 @@ func configError(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrConfig, fmt.Errorf(format, args...))
 }
 
-// base returns the URL of the API, or nil if it is not known.
 func (c *Config) base() (*url.URL, error) {
 	if c.URL != "" {
 		u, err := url.Parse(c.URL)
@@ -101,7 +99,6 @@ func (c *Config) base() (*url.URL, error) {
 	return &url.URL{Scheme: scheme, Host: addr.String()}, nil
 }
 
-// endpoints returns the server endpoints of a relay that listens on these UDP addresses.
 func (c *Config) endpoints(listen []netip.AddrPort, base *url.URL) ([]alloc.ServerEndpoint, error) {
 	all := c.Engine.Advertise
 	if len(all) == 0 {
@@ -163,7 +160,6 @@ func webSocketEndpoint(base *url.URL) (alloc.ServerEndpoint, error) {
 	return e, nil
 }
 
-// region returns the region of a relay with these endpoints.
 func (c *Config) region(endpoints []alloc.ServerEndpoint) alloc.Region {
 	r := alloc.Region{ID: cmp.Or(c.Engine.Region, "default")}
 	r.Description = r.ID
@@ -179,8 +175,7 @@ func (c *Config) region(endpoints []alloc.ServerEndpoint) alloc.Region {
 	return r
 }
 
-// idleTimeout returns how long a session may be silent: longer than the engine waits for its
-// player.
+// idleTimeout is longer than the engine waits for the session's player.
 func (c *Config) idleTimeout(least time.Duration) time.Duration {
 	longest := max(c.Engine.Timeouts.Idle, c.Engine.Timeouts.HostAlone, c.Engine.Timeouts.Receive)
 	return min(max(least, longest+time.Second), 24*time.Hour)

@@ -19,7 +19,5 @@
 // A program with an HTTP server of its own leaves Listener nil, sets URL if it has WebSockets, and
 // mounts [Relay.Handler], which passes what is not the relay's to the program's own handler.
 //
-// Each part can be used alone as well: package engine without an API, alloc.Service without HTTP,
-// httpapi on any alloc.Relay. A service hears from an engine.Server by itself what is bound and
-// what ends. docs/embedding.md has examples.
+// Each part can be used alone as well: docs/embedding.md has examples.
 package relay

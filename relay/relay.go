@@ -94,7 +94,6 @@ func New(cfg Config) (_ *Relay, err error) {
 	return r, nil
 }
 
-// open opens Config.Dir, and returns the relay's identity.
 func (r *Relay) open() (engine.Identity, error) {
 	var identity state.Identity
 	var err error
@@ -111,7 +110,6 @@ func (r *Relay) open() (engine.Identity, error) {
 	return engine.Identity{Master: identity.Master, Relay: identity.Relay}, err
 }
 
-// addTransports creates the transports besides UDP.
 func (r *Relay) addTransports(id alloc.RelayID) (err error) {
 	if r.cfg.DTLS != nil {
 		c := *r.cfg.DTLS
@@ -210,8 +208,7 @@ func (r *Relay) Handler(pages http.Handler) http.Handler {
 	})
 }
 
-// Engine returns the data plane, for statistics and for what an operator does, such as End and
-// Kick.
+// Engine returns the data plane, for statistics and for what an operator does.
 func (r *Relay) Engine() *engine.Server { return r.engine }
 
 // Reserver returns the data plane as a service uses it: its reservations have all endpoints of
@@ -263,7 +260,6 @@ func (r *Relay) Run(ctx context.Context) error {
 	return errors.Join(err, r.release())
 }
 
-// markReady closes the channel of Ready once the parts run, unless they end before.
 func (r *Relay) markReady(serving context.Context) {
 	parts := []<-chan struct{}{r.engine.Ready()}
 	if r.websocket != nil {
@@ -279,7 +275,6 @@ func (r *Relay) markReady(serving context.Context) {
 	close(r.ready)
 }
 
-// serve serves Config.Listener.
 func (r *Relay) serve() error {
 	limited := httpapi.LimitListener(r.cfg.Listener, httpapi.ConnLimits{TrustedProxies: r.cfg.API.TrustedProxies})
 	var err error
@@ -345,7 +340,6 @@ func (r *Relay) Close() error {
 	return err
 }
 
-// release closes what New has opened.
 func (r *Relay) release() (err error) {
 	for _, c := range []struct {
 		open bool

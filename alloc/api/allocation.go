@@ -110,7 +110,6 @@ func wrongSize(member string, n int) error {
 	return fmt.Errorf("%w: %s has %d bytes", ErrAnswer, member, n)
 }
 
-// redacted is printed in place of a secret.
 const redacted = "[redacted]"
 
 // Key is the 64-byte HMAC key of an allocation. In JSON it is base64. It is assignable to

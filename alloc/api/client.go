@@ -52,14 +52,13 @@ func (c Client) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, c.String(
 // LogValue returns the result of String.
 func (c Client) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
-// Allocate reserves an allocation for a host. It expires unless the host binds it within
-// 10 s (by default).
+// Allocate reserves an allocation for a host, which binds it within 10 s (by default).
 func (c *Client) Allocate(ctx context.Context, r AllocateRequest) (Allocation, error) {
 	return c.postAllocation(ctx, "allocate", r, http.StatusCreated)
 }
 
-// JoinCode returns the join code of the caller's own allocation. The code of an
-// allocation never changes.
+// JoinCode returns the join code of the caller's own allocation, which never
+// changes.
 func (c *Client) JoinCode(ctx context.Context, allocationID string) (string, error) {
 	var out answerBody[joinCodeData]
 	in := allocationRequest{AllocationID: allocationID}
@@ -73,8 +72,7 @@ func (c *Client) JoinCode(ctx context.Context, allocationID string) (string, err
 	return out.Data.JoinCode, nil
 }
 
-// Join reserves an allocation for a player of the host with this join code. It expires
-// unless the player binds it within 10 s (by default).
+// Join reserves an allocation for a player of the host with this join code.
 func (c *Client) Join(ctx context.Context, joinCode string) (Allocation, error) {
 	return c.JoinFor(ctx, JoinRequest{JoinCode: joinCode})
 }
@@ -89,9 +87,8 @@ func (c *Client) JoinFor(ctx context.Context, r JoinRequest) (Allocation, error)
 }
 
 // Migrate reserves an allocation with which a player takes the place of its host, which has
-// left, under the same join code, if it is the first player to bind one. A *Problem with status
-// 409 and the detail [DetailHost] names the host that there is; without it the player has
-// to wait. See client.Migrate.
+// left, under the same join code. A *Problem with status 409 and the detail [DetailHost] names
+// the host that there is; without it the player has to wait.
 func (c *Client) Migrate(ctx context.Context, r MigrateRequest) (Allocation, error) {
 	return c.postAllocation(ctx, "migrate", r, http.StatusCreated)
 }
@@ -131,7 +128,6 @@ func (c *Client) ChooseRegion(ctx context.Context, r ChooseRegionRequest) (Choos
 	return out.Data, nil
 }
 
-// postAllocation returns the valid allocation with which a call is answered.
 func (c *Client) postAllocation(ctx context.Context, call string, in any, want int) (Allocation, error) {
 	var out answerBody[allocationData]
 	err := c.post(ctx, "/v1/"+call, in, &out, want)
@@ -152,8 +148,7 @@ func (c *Client) post(ctx context.Context, path string, in, out any, want ...int
 	return c.call(ctx, http.MethodPost, path, body, out, want...)
 }
 
-// call sends one request and decodes its answer into out if the status is one of want. The
-// answer is empty if out is nil.
+// The answer is empty if out is nil.
 func (c *Client) call(ctx context.Context, method, path string, body []byte, out any, want ...int) error {
 	req, err := c.request(ctx, method, path, body)
 	if err != nil {
@@ -218,7 +213,6 @@ func (c *Client) client() *http.Client {
 	}
 }
 
-// readBounded reads a whole answer of at most [maxAnswer] bytes.
 func readBounded(r io.Reader) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(r, maxAnswer+1))
 	if err != nil {

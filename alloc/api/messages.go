@@ -22,8 +22,7 @@ type JoinRequest struct {
 	// Family is the address family of the endpoints that come first within their
 	// connection type, 4 or 6. A backend names that of its player. 0: that of the call,
 	// if the server knows that it is the player's, else 4.
-	Family int `json:"family,omitempty"`
-	// PlayerAddress is that of [AllocateRequest].
+	Family        int    `json:"family,omitempty"`
 	PlayerAddress string `json:"playerAddress,omitempty"`
 	// Player is the name of the player for which a backend joins, at most 256 bytes. It is
 	// not part of the original API. A player that comes back to a full host gets the place
@@ -31,9 +30,7 @@ type JoinRequest struct {
 	Player string `json:"player,omitempty"`
 }
 
-// MigrateRequest is the body of POST /v1/migrate, by which a player takes the place of a host
-// that has left, under the same join code. It is not part of the original API, and not every
-// server has it.
+// MigrateRequest is the body of POST /v1/migrate, which is not part of the original API.
 type MigrateRequest struct {
 	JoinCode string `json:"joinCode"`
 	// HostConnectionData is what join returned to the player, 255 bytes.
@@ -43,8 +40,7 @@ type MigrateRequest struct {
 	PlayerAddress string `json:"playerAddress,omitempty"`
 }
 
-// allocationRequest is the body of POST /v1/joincode and /v1/leave, by which a host says that it
-// leaves. The latter is not part of the original API, and servers with migrate have it.
+// allocationRequest is the body of POST /v1/joincode and /v1/leave.
 type allocationRequest struct {
 	AllocationID string `json:"allocationId"`
 }
@@ -104,7 +100,6 @@ type RegionScore struct {
 	WorstPlayer string `json:"worstPlayer,omitempty"`
 }
 
-// answerBody is the part of an answer that a client reads.
 type answerBody[T any] struct {
 	Data T `json:"data"`
 }

@@ -62,8 +62,8 @@ func (p *Problem) Error() string {
 	return b.String()
 }
 
-// parseProblem reads the body of an error answer. A body that is not a problem, such as
-// that of a proxy, results in a generic one, so that callers handle one error type.
+// A body that is not a problem, such as that of a proxy, results in a generic one, so
+// that callers handle one error type.
 func parseProblem(status int, header http.Header, body []byte) *Problem {
 	p := &Problem{}
 	if err := json.Unmarshal(body, p); err != nil || p.Title == "" || p.Code == 0 {
@@ -95,6 +95,6 @@ const (
 	CodeNoSuitableRelay    = 15010
 )
 
-// StatusCode returns the code of an error without a code of its own: 15000 plus its
-// HTTP status, such as 15401 or 15429.
+// StatusCode returns the code of an error without one of its own, such as 15401 or
+// 15429.
 func StatusCode(status int) int { return 15000 + status }

@@ -20,10 +20,8 @@ import (
 	"github.com/ferryrelay/ferry/internal/base/hook"
 )
 
-// devTenant returns the tenant of anonymous callers.
 func devTenant() alloc.Tenant { return alloc.Tenant{Project: "dev", Environment: "dev"} }
 
-// principal is the authenticated caller of a request.
 type principal struct {
 	// name is the key of its rate limits. Names of tokens and of addresses have
 	// different prefixes, so that they never collide.
@@ -70,14 +68,12 @@ type TokenError struct{ Reason string }
 // Error names the reason.
 func (e TokenError) Error() string { return "httpapi: the token does not fit: " + e.Reason }
 
-// errNoToken: the request has not exactly one bearer token.
 var errNoToken = errors.New("httpapi: no bearer token")
 
-// errUnknownToken: the token is not one of Config.Tokens.
 var errUnknownToken = errors.New("httpapi: unknown token")
 
-// authenticate returns the caller of a request. If its credentials may not be checked now,
-// because of the limits of checks, the error is the problem to answer with.
+// authenticate returns as an error the problem to answer with, if credentials may not be
+// checked now because of the limits of checks.
 func (h *Handler) authenticate(r *http.Request, address netip.Prefix) (principal, error) {
 	p, err := h.authenticateToken(r, address)
 	if h.cfg.Identify == nil || !errors.Is(err, errNoToken) && !errors.Is(err, errUnknownToken) {
@@ -89,7 +85,6 @@ func (h *Handler) authenticate(r *http.Request, address netip.Prefix) (principal
 	return h.check(address, digest{}, &h.hooks.identify, func() (Identity, error) { return h.cfg.Identify(r) })
 }
 
-// authenticateToken returns the holder of the token of a request.
 func (h *Handler) authenticateToken(r *http.Request, address netip.Prefix) (principal, error) {
 	token, ok := bearerToken(r.Header)
 	if !ok {
@@ -105,8 +100,8 @@ func (h *Handler) authenticateToken(r *http.Request, address netip.Prefix) (prin
 	return h.check(address, key, &h.hooks.authenticate, func() (Identity, error) { return h.cfg.Authenticate(r.Context(), token) })
 }
 
-// check calls a function of the configuration that identifies a caller, within the limits of
-// checks. The key is that of the token, zero if the identity is not that of a token.
+// check calls a function of the configuration that identifies a caller. The key is that of
+// the token, zero if the identity is not that of a token.
 func (h *Handler) check(address netip.Prefix, key digest, r *hook.Reporter, identify func() (Identity, error)) (principal, error) {
 	if problem := h.limits.takeTokenCheck(address, key); problem != nil {
 		return principal{}, problem
@@ -126,7 +121,6 @@ func (h *Handler) check(address netip.Prefix, key digest, r *hook.Reporter, iden
 	return p, nil
 }
 
-// authProblem returns the problem of a caller that was not authenticated.
 func authProblem(err error) *api.Problem {
 	if errors.Is(err, ErrAuthUnavailable) {
 		return withRetryAfter(statusProblem(http.StatusServiceUnavailable, "tokens cannot be checked now"), retryUnavailable)
@@ -172,13 +166,11 @@ func (p principal) caller(c callName) alloc.Caller {
 // maxPlayerName is the largest length in bytes of a player's name in a request.
 const maxPlayerName = 256
 
-// isPlayerName reports whether a name can be stored, compared and displayed.
 func isPlayerName(name string) bool {
 	return name != "" && len(name) <= maxPlayerName && utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl)
 }
 
-// namePlayer makes the caller of a join the player that it names, if it may: a backend, and
-// any caller where all are anonymous.
+// namePlayer makes the caller of a join the player that it names, if it may.
 func (r *request) namePlayer(name string) *api.Problem {
 	p := &r.source.principal
 	switch {
@@ -219,7 +211,7 @@ func newTokenTable(tokens []Token) (tokenTable, error) {
 	return table, errors.Join(errs...)
 }
 
-// bearerToken returns the token of the only Authorization header (RFC 6750, 2.1).
+// It is that of the only Authorization header (RFC 6750, 2.1).
 func bearerToken(h http.Header) (string, bool) {
 	values := h.Values("Authorization")
 	if len(values) != 1 {
@@ -269,7 +261,6 @@ type Token struct {
 	// bytes.
 	Project, Environment string
 	// Player is the name of the player; if empty, it is derived from the secret.
-	// Tokens of one tenant, player and kind are one principal.
 	Player string
 	// Kind is KindPlayer by default.
 	Kind Kind
@@ -327,7 +318,6 @@ func (t Token) player() string {
 // Kind is the kind of a token's holder. The zero value has fewer rights.
 type Kind uint8
 
-// The kinds of token.
 const (
 	// KindPlayer is one player, which owns only the allocations that it reserves.
 	KindPlayer Kind = iota

@@ -34,7 +34,6 @@ func (h *Handler) allocate(ctx context.Context, r request) (answer, *api.Problem
 	return newAnswer(r, http.StatusCreated, allocationData{hostAllocation(res, in.Family == 6)}), nil
 }
 
-// allocationID returns the allocation that a body names.
 func allocationID(body []byte) (proto.AllocationID, *api.Problem) {
 	var in struct {
 		AllocationID string `json:"allocationId"`
@@ -92,8 +91,6 @@ func (h *Handler) join(ctx context.Context, r request) (answer, *api.Problem) {
 	return newAnswer(r, http.StatusOK, allocationData{joinerAllocation(res, ipv6First)}), nil
 }
 
-// setPlayer takes what a backend says of the player for whom it calls. An empty value says
-// nothing.
 func (h *Handler) setPlayer(r *request, family int, address, name string) *api.Problem {
 	if problem := checkFamily(family); problem != nil {
 		return problem
@@ -175,8 +172,6 @@ func (h *Handler) regions(_ context.Context, r request) (answer, *api.Problem) {
 	return newAnswer(r, http.StatusOK, regionsData{list}), nil
 }
 
-// serviceProblem maps an error of the service to a problem, and logs internal errors,
-// which the answer does not contain.
 func (h *Handler) serviceProblem(r request, err error) *api.Problem {
 	p := problemOf(err)
 	if p.Status == http.StatusInternalServerError {
@@ -185,13 +180,11 @@ func (h *Handler) serviceProblem(r request, err error) *api.Problem {
 	return p
 }
 
-// meta is the metadata of an answer.
 type meta struct {
 	RequestID string `json:"requestId"` // identifies the request in the server's log
 	Status    int    `json:"status"`    // repeats the HTTP status
 }
 
-// body is the body of an answer with its data.
 type body[T any] struct {
 	Meta meta `json:"meta"`
 	Data T    `json:"data"`
@@ -201,12 +194,10 @@ func newAnswer[T any](r request, status int, data T) answer {
 	return answer{status, body[T]{meta{r.id, status}, data}}
 }
 
-// allocationData answers allocate and migrate (201), and join (200).
 type allocationData struct {
 	Allocation api.Allocation `json:"allocation"`
 }
 
-// joinCodeAnswer is the answer to joincode (201).
 type joinCodeAnswer struct {
 	Meta  meta         `json:"meta"`
 	Links struct{}     `json:"links"` // The SDK requires it.
@@ -217,12 +208,10 @@ type joinCodeData struct {
 	JoinCode string `json:"joinCode"`
 }
 
-// regionsData answers regions (200).
 type regionsData struct {
 	Regions []api.Region `json:"regions"`
 }
 
-// hostAllocation returns a reservation in the form of an allocate answer.
 func hostAllocation(r alloc.Reservation, ipv6First bool) api.Allocation {
 	return api.Allocation{
 		AllocationID:      r.ID.String(),
@@ -235,7 +224,6 @@ func hostAllocation(r alloc.Reservation, ipv6First bool) api.Allocation {
 	}
 }
 
-// joinerAllocation returns a reservation in the form of a join answer.
 func joinerAllocation(r alloc.Reservation, ipv6First bool) api.Allocation {
 	a := hostAllocation(r, ipv6First)
 	a.HostConnectionData = r.HostConnectionData[:]

@@ -45,7 +45,6 @@ func (h *Handler) chooseRegion(_ context.Context, r request) (answer, *api.Probl
 	return newAnswer(r, http.StatusOK, data), nil
 }
 
-// measurements checks what players have measured, and returns it in the types of the service.
 func measurements(players []api.PlayerMeasurements) ([][]alloc.Measurement, *api.Problem) {
 	if len(players) == 0 || len(players) > api.MaxChoosePlayers {
 		return nil, invalidMember("players", fmt.Sprintf("has %d players, and must have 1 to %d", len(players), api.MaxChoosePlayers))
@@ -81,7 +80,6 @@ func measurements(players []api.PlayerMeasurements) ([][]alloc.Measurement, *api
 	return all, nil
 }
 
-// reasonOf says why the first region is the best one.
 func reasonOf(scores []alloc.RegionScore, players []api.PlayerMeasurements) string {
 	best := &scores[0]
 	text := "every player reaches it"
@@ -109,5 +107,4 @@ func reasonOf(scores []alloc.RegionScore, players []api.PlayerMeasurements) stri
 	return text
 }
 
-// milliseconds returns a duration in milliseconds, rounded to tenths.
 func milliseconds(d time.Duration) float64 { return math.Round(d.Seconds()*1e4) / 10 }

@@ -14,20 +14,18 @@ import (
 	"github.com/ferryrelay/ferry/internal/base/unset"
 )
 
-// The default limits of requests per minute, principal and call. 60 is the published
-// limit of the original service.
+// The default limits per minute, principal and call. 60 is that of the original
+// service.
 const (
 	DefaultPlayerPerMinute = 60
 	DefaultServerPerMinute = 6000
 )
 
-// DefaultAddressPerMinute is the default limit of requests per minute from one client
-// address without a valid token.
+// DefaultAddressPerMinute limits requests without a valid token.
 const DefaultAddressPerMinute = 120
 
-// The default limits of failed joins per minute and principal. 10 is enough for a
-// player that types codes. A backend acts for many players; its default equals the
-// rate that join codes are long enough for (alloc.DefaultFailuresPerSecond).
+// The default limits of failed joins per minute and principal. That of a backend equals the rate that
+// join codes are long enough for (alloc.DefaultFailuresPerSecond).
 const (
 	DefaultFailedJoinsPerMinute       = 10
 	DefaultServerFailedJoinsPerMinute = 600
@@ -36,7 +34,6 @@ const (
 // NoOrigin is the only entry of [Config].AllowOrigins if no web page may call.
 const NoOrigin = "none"
 
-// maxPerMinute is the largest value of a limit.
 const maxPerMinute = 1e9
 
 // ErrConfig is wrapped by the errors of [New]. They name the field, and a token by its index, never by
@@ -50,26 +47,23 @@ type Config struct {
 	// Tokens are the static bearer tokens. At least one is required unless
 	// Authenticate, Identify or Anonymous is set.
 	Tokens []Token
-	// Authenticate returns the holder of a token that is not one of Tokens. Its
-	// error is logged and must not contain the token; ErrTokenExpired,
-	// ErrAuthUnavailable and TokenError change the answer. It is called concurrently and must limit
-	// its own time. Nil: only Tokens are accepted.
+	// Authenticate returns the holder of a token that is not one of Tokens. Its error is logged and
+	// must not contain the token; ErrTokenExpired, ErrAuthUnavailable and TokenError change the answer.
+	// It is called concurrently and must limit its own time. Nil: only Tokens are accepted.
 	Authenticate func(ctx context.Context, token string) (Identity, error)
 	// Identify returns the caller of a request that has no bearer token, such as one with the
 	// session cookie of the program, or one that Tokens lack while Authenticate is nil. An error
 	// refuses the request, as for Authenticate, and lets it in with Anonymous. It must not read the
-	// body; it is called concurrently and must limit its own time. It is not called for a
-	// request that changes something and comes from a page of another site, see
-	// http.CrossOriginProtection: browsers add cookies to those. Nil: bearer tokens only.
+	// body; it is called concurrently and must limit its own time. It is not called for a request
+	// that changes something and comes from a page of another site (http.CrossOriginProtection).
+	// Nil: bearer tokens only.
 	Identify func(r *http.Request) (Identity, error)
 	// SharedLimiter counts requests and failed joins of principals for several
-	// processes together, in addition to the limits of each process. Nil: each
-	// process counts alone.
+	// processes together, in addition to the limits of each process. Nil: none.
 	SharedLimiter SharedLimiter
-	// Anonymous lets callers in whose token is missing or unknown: each call is
-	// a player of its own in project "dev", environment "dev", or the player that
-	// the token "player:NAME" names. Unknown tokens
-	// are let in too, since a game always sends the one of its own account.
+	// Anonymous lets callers in whose token is missing or unknown: each call is a
+	// player of its own in project "dev", environment "dev", or the player that the
+	// token "player:NAME" names.
 	Anonymous bool
 	// Replaces is the handler that this one replaces: it continues its counts, so that a new
 	// configuration resets no limit. Nil: the counts start at zero.
@@ -81,13 +75,10 @@ type Config struct {
 	ServerPerMinute int
 	// AddressPerMinute limits the requests per minute from one client address without
 	// a valid token, of all calls; 0 means 120. An IPv6 address counts by its /56.
-	// Requests with a valid token do not count.
 	AddressPerMinute int
 	// FailedJoinsPerMinute limits the joins with a code that does not exist, per
 	// minute, of one player; it is also the burst. All players of a tenant at one
-	// client address may have four times as many. Above it joins are refused for a
-	// while. Other players of the tenant are not affected, except that new join codes
-	// may be longer (alloc.ServiceConfig.FailuresPerSecond). 0 means 10.
+	// client address may have four times as many. 0 means 10.
 	FailedJoinsPerMinute int
 	// ServerFailedJoinsPerMinute is the same for a backend, whose address is not
 	// limited; 0 means 600.
@@ -95,25 +86,22 @@ type Config struct {
 	// AllowOrigins are the web origins that may call from a browser, such as
 	// "https://game.example.org". Empty means "*", any; [NoOrigin] means none.
 	AllowOrigins []string
-	// TrustedProxies are the networks of reverse proxies whose X-Forwarded-For
-	// header is used. Nil means none: then all callers behind a proxy have the
-	// proxy's address and share its limits, as do those whose header cannot be parsed.
+	// TrustedProxies are the networks of reverse proxies whose X-Forwarded-For header
+	// is used. Nil means none: then all callers behind a proxy share the limits of its
+	// address.
 	TrustedProxies []netip.Prefix
 	// Logger gets one line per request at debug level and one per internal error.
 	// Nil disables logging, but for panics and slow calls of hooks, which slog.Default gets. Tokens, keys,
 	// join codes and addresses are never logged.
 	Logger *slog.Logger
-	// OnRequest is called after each request with the call
-	// ("allocate", "joincode", "join", "migrate", "leave", "regions", "openapi",
-	// "preflight" or "other"), the status and the duration. It is called concurrently. Nil is
-	// allowed.
+	// OnRequest is called after each request, concurrently, with the call as in Refusal, or
+	// "openapi", "preflight" or "other". Nil is allowed.
 	OnRequest func(call string, status int, d time.Duration)
 	// OnRefusal is called before OnRequest for each request that was refused. It is called
 	// concurrently. Nil is allowed.
 	OnRefusal func(Refusal)
 }
 
-// Refusal is a request that was refused.
 type Refusal struct {
 	Call   string       // as for Config.OnRequest
 	Tenant alloc.Tenant // of the caller, empty without a valid token
@@ -173,7 +161,6 @@ func (c Config) failedJoins(k Kind) int {
 	return cmp.Or(c.FailedJoinsPerMinute, DefaultFailedJoinsPerMinute)
 }
 
-// failedJoinsPerAddress is the limit of one tenant's players at one address.
 func (c Config) failedJoinsPerAddress() int {
 	return min(c.failedJoins(KindPlayer), maxPerMinute/playersPerAddress) * playersPerAddress
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/forwarded"
 )
 
-// The defaults of [ConnLimits].
 const (
 	DefaultConnections = 4096
 	// A school or a mobile network may have hundreds of players behind one address.
@@ -33,7 +32,6 @@ const (
 // that a newcomer has the time to bring its token.
 const newcomerShare = 16
 
-// Rejection is the limit for which a connection was closed.
 type Rejection string
 
 // The limits of a [LimitListener], and whether the connection was new, and closed unread,
@@ -45,7 +43,6 @@ const (
 	EvictedProtected Rejection = "evicted_protected" // either; the connection was protected
 )
 
-// ConnLimits are the limits of a [LimitListener].
 type ConnLimits struct {
 	// Total limits the open connections. Zero: 4096.
 	Total int
@@ -84,7 +81,6 @@ type limitListener struct {
 	conns connTable
 }
 
-// Accept returns the next connection that is within the limits.
 func (l *limitListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -99,8 +95,6 @@ func (l *limitListener) Accept() (net.Conn, error) {
 	}
 }
 
-// addressOf returns the address of a connection, the zero address if it has none, such as
-// one of a Unix socket.
 func addressOf(conn net.Conn) netip.Addr {
 	tcp, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok {
@@ -124,8 +118,8 @@ type connTable struct {
 	protectors map[string][]*limitedConn
 }
 
-// add adds a connection from an address. At a limit it returns the connection to close,
-// which may be the new one, and the reason.
+// At a limit, add returns the connection to close, which may be the new one, and the
+// reason.
 func (t *connTable) add(c *limitedConn, from netip.Addr) (victim *limitedConn, why Rejection) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -138,8 +132,7 @@ func (t *connTable) add(c *limitedConn, from netip.Addr) (victim *limitedConn, w
 	return victim, why
 }
 
-// setClient sets the address of the client of a connection from a proxy. It returns what add
-// returns.
+// setClient sets the client of a connection from a proxy. It returns what add returns.
 func (t *connTable) setClient(c *limitedConn, client netip.Addr) (victim *limitedConn, why Rejection) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -157,9 +150,8 @@ func (t *connTable) setClient(c *limitedConn, client netip.Addr) (victim *limite
 	return victim, why
 }
 
-// makeRoom removes the connection that must be closed for c, and returns it with the reason.
-// It returns c itself if there is no other, and nil if c is within the limits. The caller
-// holds mu, as for all that follow.
+// makeRoom returns c itself if no other may be closed for it, and nil if c is within the
+// limits. The caller holds mu, as for all that follow.
 func (t *connTable) makeRoom(c *limitedConn, full bool) (*limitedConn, Rejection) {
 	evicted := EvictedTotal
 	var it *evict.Conn[*limitedConn]
@@ -183,8 +175,7 @@ func (t *connTable) makeRoom(c *limitedConn, full bool) (*limitedConn, Rejection
 	return victim, evicted
 }
 
-// first returns the one to close of an open and a protected connection, either of which may
-// be nil. There are count open ones.
+// There are count open connections; either argument may be nil.
 func first(open, protected *evict.Conn[*limitedConn], count, limit int) *evict.Conn[*limitedConn] {
 	if protected == nil || count > limit/newcomerShare {
 		return open
@@ -192,7 +183,6 @@ func first(open, protected *evict.Conn[*limitedConn], count, limit int) *evict.C
 	return protected
 }
 
-// link adds a connection to those that may be closed, if it may.
 func (t *connTable) link(c *limitedConn) {
 	switch {
 	case c.proxy.Load():
@@ -203,7 +193,6 @@ func (t *connTable) link(c *limitedConn) {
 	}
 }
 
-// unlink is the inverse of link.
 func (t *connTable) unlink(c *limitedConn) {
 	switch {
 	case c.item == nil:
@@ -215,7 +204,6 @@ func (t *connTable) unlink(c *limitedConn) {
 	c.item = nil
 }
 
-// remove removes a connection, if it is present.
 func (t *connTable) remove(c *limitedConn) {
 	if c.gone.Swap(true) {
 		return
@@ -225,7 +213,6 @@ func (t *connTable) remove(c *limitedConn) {
 	t.unlink(c)
 }
 
-// unprotect makes a protected connection an open one.
 func (t *connTable) unprotect(c *limitedConn) {
 	if c.protector == "" {
 		return
@@ -269,7 +256,6 @@ func (t *connTable) protect(c *limitedConn, name string, most int) {
 	}
 }
 
-// noteProgress records that a connection has received something.
 func (t *connTable) noteProgress(c *limitedConn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -282,7 +268,6 @@ func (t *connTable) noteProgress(c *limitedConn) {
 	}
 }
 
-// release removes a connection that has ended, or that serves no requests any more.
 func (t *connTable) release(c *limitedConn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -326,17 +311,15 @@ type limitedConn struct {
 	protector string                    // empty: none
 }
 
-// setAddress sets the address of a connection. The caller holds the table's lock.
+// The caller holds the table's lock.
 func (c *limitedConn) setAddress(from netip.Addr) {
 	c.proxy.Store(!from.IsValid() || forwarded.Contains(c.table.limits.TrustedProxies, from))
 	c.address = forwarded.Prefix(from)
 }
 
-// NetConn returns the wrapped connection, as tls.Conn does, so that its options can be
-// set.
+// NetConn returns the wrapped connection, as tls.Conn does.
 func (c *limitedConn) NetConn() net.Conn { return c.Conn }
 
-// Read reads, and records what it read as progress.
 func (c *limitedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 && !c.gone.Load() && !c.proxy.Load() {
@@ -355,14 +338,12 @@ func (c *limitedConn) SetReadDeadline(deadline time.Time) error {
 	return c.Conn.SetReadDeadline(deadline)
 }
 
-// Close closes the connection.
 func (c *limitedConn) Close() error {
 	err := c.Conn.Close()
 	c.table.release(c)
 	return err
 }
 
-// limitedConnOf returns the connection of a [LimitListener] that conn is or wraps, or nil.
 func limitedConnOf(conn net.Conn) *limitedConn {
 	for conn != nil {
 		if c, ok := conn.(*limitedConn); ok {
@@ -398,7 +379,6 @@ func SetClient(conn net.Conn, client netip.Addr) {
 	}
 }
 
-// connKey is the key of a request's *limitedConn in its context.
 type connKey struct{}
 
 func withConn(ctx context.Context, conn net.Conn) context.Context {
@@ -408,7 +388,6 @@ func withConn(ctx context.Context, conn net.Conn) context.Context {
 	return ctx
 }
 
-// protectConn protects the connection of a call with a valid token.
 func protectConn(ctx context.Context, p principal) {
 	c, ok := ctx.Value(connKey{}).(*limitedConn)
 	if !ok || p.anonymous {

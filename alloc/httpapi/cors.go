@@ -7,7 +7,6 @@ import (
 	"strings"
 )
 
-// anyOrigin is the entry of Config.AllowOrigins that allows all origins.
 const anyOrigin = "*"
 
 // preflightAge is the time in seconds for which a browser may cache a preflight.
@@ -47,7 +46,6 @@ func validOrigin(s string) bool {
 	return err == nil && u.Scheme != "" && u.Host != "" && strings.EqualFold(u.Scheme+"://"+u.Host, s)
 }
 
-// setHeaders sets the headers that let a page read the answer.
 func (o origins) setHeaders(h http.Header, origin string) {
 	switch {
 	case o.all:
@@ -62,7 +60,6 @@ func (o origins) setHeaders(h http.Header, origin string) {
 	h.Set("Access-Control-Expose-Headers", headerRequestID+", Retry-After")
 }
 
-// preflight answers OPTIONS for a path that accepts the method.
 func preflight(w http.ResponseWriter, r *http.Request, method string) int {
 	h := w.Header()
 	h.Set("Allow", allow(method))
@@ -95,15 +92,12 @@ func allowedHeaders(asked string) string {
 	return allowed
 }
 
-// isHeaderName reports whether a lower-case name has only letters, digits and
-// dashes, and at most 64 of them.
 func isHeaderName(name string) bool {
 	return len(name) <= 64 && !strings.ContainsFunc(name, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-'
 	})
 }
 
-// allow returns the Allow header of a path that accepts the method.
 func allow(method string) string {
 	if method == http.MethodGet {
 		method += ", " + http.MethodHead

@@ -9,7 +9,6 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 )
 
-// checkFamily checks the member family of a request.
 func checkFamily(family int) *api.Problem {
 	if family != 0 && family != 4 && family != 6 {
 		return invalidMember("family", "is neither 4 nor 6")

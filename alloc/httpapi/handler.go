@@ -26,7 +26,6 @@ import (
 // timeout of the SDK (10 s), so that the client gets the answer.
 const serviceTimeout = 8 * time.Second
 
-// callName identifies a call in limits, metrics and logs.
 type callName string
 
 // The names of calls. The last two are not calls of the API.
@@ -43,7 +42,6 @@ const (
 	callOther     callName = "other"
 )
 
-// call is one call of the API.
 type call struct {
 	name   callName
 	method string
@@ -52,7 +50,6 @@ type call struct {
 	maxBody int64
 }
 
-// request is the input of a call.
 type request struct {
 	id     string
 	trace  slog.Attr // see traceOf
@@ -85,9 +82,7 @@ type Handler struct {
 	now func() time.Time
 }
 
-// New returns a handler, or one of the errors of this package: a configuration
-// without any way to authenticate, a token without project or environment, or a
-// secret that is too short, not printable or a duplicate.
+// New returns a handler, or one of the errors of this package.
 func New(cfg Config) (*Handler, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -145,11 +140,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.log.Debug("request", "call", string(name), "status", status, "took", took, "requestId", id, traceOf(r.Header))
 }
 
-// RoutePath returns the path by which requests are routed. The SDK concatenates base
-// URL and path, so a base URL with a trailing slash makes the path begin with two
-// slashes; RoutePath removes the first of these and changes nothing else, in
-// particular no percent-encoded "//". A program that serves other paths next to
-// those of a [Handler] can use it for them.
+// RoutePath returns the path by which requests are routed: without the first of two
+// slashes at its beginning, which the SDK makes of a base URL with a trailing slash.
+// A program that serves other paths next to those of a [Handler] can use it for
+// them.
 func RoutePath(r *http.Request) string {
 	if r.URL.RawPath == "" && strings.HasPrefix(r.URL.Path, "//") {
 		return r.URL.Path[1:]
@@ -157,7 +151,6 @@ func RoutePath(r *http.Request) string {
 	return r.URL.Path
 }
 
-// dispatch answers a request, and authenticates its caller if the call needs one.
 func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request, id string) (callName, int) {
 	c, ok := h.calls[RoutePath(r)]
 	switch {
@@ -192,7 +185,6 @@ func (h *Handler) serveCall(w http.ResponseWriter, r *http.Request, c call, id s
 	return a, f.principal.tenant, problem
 }
 
-// serveIdentified checks the rate limits of the caller, reads the body and runs the call.
 func (h *Handler) serveIdentified(w http.ResponseWriter, r *http.Request, c call, id string, f source) (answer, *api.Problem) {
 	if problem := h.limits.checkRates(r.Context(), f, c.name); problem != nil {
 		return answer{}, problem
@@ -208,7 +200,6 @@ func (h *Handler) serveIdentified(w http.ResponseWriter, r *http.Request, c call
 	return c.serve(ctx, request{id: id, trace: traceOf(r.Header), source: f, caller: caller, body: body})
 }
 
-// identify authenticates the caller. The header is that of the answer.
 func (h *Handler) identify(header http.Header, r *http.Request, name callName) (source, *api.Problem) {
 	client := forwarded.Find(r, h.proxies)
 	p, err := h.authenticate(r, client.Prefix)
@@ -242,7 +233,6 @@ func (h *Handler) logWrongToken(err error) {
 	}
 }
 
-// refuseUnauthenticated returns the answer to a request without a valid token.
 func (h *Handler) refuseUnauthenticated(header http.Header, address netip.Prefix, why error) *api.Problem {
 	// The holder of an expired token must learn in any case that it needs a new one.
 	if problem := h.limits.countUnauthenticated(address); problem != nil && !errors.Is(why, ErrTokenExpired) {
@@ -255,13 +245,11 @@ func (h *Handler) refuseUnauthenticated(header http.Header, address netip.Prefix
 	return problem
 }
 
-// The largest request bodies in bytes: of the call that chooses a region, and of all others.
 const (
 	maxBody       = 16 << 10
 	maxChooseBody = 512 << 10
 )
 
-// readBody reads a whole body of at most that many bytes. Its media type is ignored.
 func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, *api.Problem) {
 	if r.ContentLength > most {
 		return nil, tooLarge(most)
@@ -276,7 +264,6 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, *api.
 	return nil, invalid("the body could not be read")
 }
 
-// decode reads a JSON object. Members that v does not have are ignored.
 func decode(body []byte, v any) *api.Problem {
 	err := json.Unmarshal(body, v)
 	if err == nil {
@@ -295,20 +282,17 @@ func decode(body []byte, v any) *api.Problem {
 // headerRequestID has the same value as meta.requestId.
 const headerRequestID = "X-Request-Id"
 
-// The media types of answers.
 const (
 	typeJSON    = "application/json"
 	typeProblem = "application/problem+json"
 	typeYAML    = "application/yaml"
 )
 
-// writeJSON writes an answer and returns its status. Errors of writing are ignored:
-// the client has disconnected.
+// Errors of writing are ignored: the client has disconnected.
 func writeJSON(w http.ResponseWriter, status int, v any) int {
 	return write(w, status, typeJSON, v)
 }
 
-// refuse answers a request with a problem and its Retry-After header, and returns its status.
 func (h *Handler) refuse(w http.ResponseWriter, call callName, tenant alloc.Tenant, p *api.Problem) int {
 	if h.cfg.OnRefusal != nil {
 		refusal := Refusal{Call: string(call), Tenant: tenant, Status: p.Status, Reason: p.Detail}
@@ -342,8 +326,7 @@ func ceilSeconds(d time.Duration) int64 {
 	return int64((d + time.Second - 1) / time.Second)
 }
 
-// spec describes the API as OpenAPI 3.0. Tests compare it with the answers of the
-// handler.
+// Tests compare spec with the answers of the handler.
 //
 //go:embed openapi.yaml
 var spec string

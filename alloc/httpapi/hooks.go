@@ -16,7 +16,6 @@ const (
 	slowIdentify = 2 * time.Second
 )
 
-// hooks are the functions of the embedding program.
 type hooks struct {
 	log         *slog.Logger
 	crossOrigin http.CrossOriginProtection // of Identify
@@ -38,10 +37,8 @@ func newHooks(log *slog.Logger) *hooks {
 	}
 }
 
-// started is the beginning of the clock of hooks.
 var started = time.Now()
 
-// guard calls a hook, and logs a panic and reports it.
 func guard(log *slog.Logger, h *hook.Reporter, call func()) (panicked bool) {
 	began := time.Since(started)
 	defer func() {
@@ -54,10 +51,8 @@ func guard(log *slog.Logger, h *hook.Reporter, call func()) (panicked bool) {
 	return false
 }
 
-// errHookPanic is the error of Authenticate or Identify that panicked.
 var errHookPanic = fmt.Errorf("%w: a hook panicked, see the log", ErrAuthUnavailable)
 
-// identity returns the result of Authenticate or Identify.
 func (h *hooks) identity(r *hook.Reporter, call func() (Identity, error)) (identity Identity, err error) {
 	if guard(h.log, r, func() { identity, err = call() }) {
 		return Identity{}, errHookPanic

@@ -13,7 +13,6 @@ import (
 // hash is keyed, so that a caller cannot choose which keys share its set.
 const setWays = 8
 
-// bucket is the token bucket of one key.
 type bucket struct {
 	key   uint64        // hash of the key
 	limit *rate.Limiter // nil in an empty place
@@ -21,8 +20,7 @@ type bucket struct {
 
 // limiter holds token buckets by key in a set-associative table of fixed size; a bucket
 // takes about 110 bytes. A new key in a full set replaces the bucket that is closest to
-// full. A full bucket, such as one unused for a minute, holds no information; otherwise
-// the key of the replaced bucket gets more than its limit, so that memory stays bounded.
+// full, whose key may get more than its limit, so that memory stays bounded.
 type limiter[K comparable] struct {
 	seed maphash.Seed
 
@@ -35,9 +33,8 @@ func newLimiter[K comparable](buckets int) *limiter[K] {
 	return &limiter[K]{seed: maphash.MakeSeed(), sets: make([][setWays]bucket, buckets/setWays)}
 }
 
-// take counts one event of a key with a limit of perMinute events per minute, which is
-// also the burst. It returns 0, or the time until the next event is permitted; a refused
-// event is not counted.
+// take counts one event of a key, with perMinute also as the burst. It returns 0, or the
+// time until the next event is permitted; a refused event is not counted.
 func (l *limiter[K]) take(key K, perMinute int, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,7 +45,6 @@ func (l *limiter[K]) take(key K, perMinute int, now time.Time) time.Duration {
 	return untilOne(limit, now)
 }
 
-// peek returns the result of take without counting an event.
 func (l *limiter[K]) peek(key K, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,8 +54,7 @@ func (l *limiter[K]) peek(key K, now time.Time) time.Duration {
 	return 0
 }
 
-// takeKnown is take for a key that has a bucket, at its rate. It returns false for any
-// other key.
+// takeKnown returns false for a key without a bucket.
 func (l *limiter[K]) takeKnown(key K, now time.Time) (wait time.Duration, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,14 +68,12 @@ func (l *limiter[K]) takeKnown(key K, now time.Time) (wait time.Duration, ok boo
 	return untilOne(b.limit, now), true
 }
 
-// adopt gives the key a bucket if it has none, and sets its rate.
 func (l *limiter[K]) adopt(key K, perMinute int, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.bucket(key, perMinute, now)
 }
 
-// forget removes the key's bucket.
 func (l *limiter[K]) forget(key K) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,7 +103,6 @@ func (l *limiter[K]) pause(key K, perMinute int, wait time.Duration, now time.Ti
 	}
 }
 
-// untilOne returns the time until the bucket holds a whole token, 0 if it does now.
 func untilOne(limit *rate.Limiter, now time.Time) time.Duration {
 	missing := 1 - limit.TokensAt(now)
 	if missing <= 0 {
@@ -120,8 +112,7 @@ func untilOne(limit *rate.Limiter, now time.Time) time.Duration {
 	return max(wait, time.Nanosecond)
 }
 
-// find returns the key's hash and its bucket, nil if it has none. The caller holds mu, as
-// for bucket and victim.
+// The caller of find holds mu, as for bucket and victim.
 func (l *limiter[K]) find(key K) (uint64, *bucket) {
 	hash := maphash.Comparable(l.seed, key)
 	set := &l.sets[hash%uint64(len(l.sets))]
@@ -133,8 +124,7 @@ func (l *limiter[K]) find(key K) (uint64, *bucket) {
 	return hash, nil
 }
 
-// bucket returns the key's bucket, a new one if it has none. A bucket with another rate
-// keeps its tokens and gets the new rate.
+// A bucket with another rate keeps its tokens and gets the new rate.
 func (l *limiter[K]) bucket(key K, perMinute int, now time.Time) *rate.Limiter {
 	hash, b := l.find(key)
 	if b == nil {
@@ -148,7 +138,6 @@ func (l *limiter[K]) bucket(key K, perMinute int, now time.Time) *rate.Limiter {
 	return b.limit
 }
 
-// victim returns an empty bucket of the set, or the one closest to full.
 func victim(set *[setWays]bucket, now time.Time) *bucket {
 	var best *bucket
 	most := 0.0

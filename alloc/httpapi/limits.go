@@ -29,15 +29,14 @@ const (
 )
 
 // spareTokenChecks is the number of tokens a second, from all addresses together, that
-// are checked although their address sent too many rejected ones. So a neighbour of an
-// attacker can log in. The checks of one second cost less than 100 ms of one core.
+// are checked although their address sent too many rejected ones, so that a neighbour
+// of an attacker can log in. They cost less than 100 ms of one core.
 const spareTokenChecks = 1000
 
 // playersPerAddress is the number of players of a tenant with too many failed joins that
 // pause the joins of the other ones at their address: one does not.
 const playersPerAddress = 4
 
-// bucketKey is the key of a bucket of requests.
 type bucketKey struct {
 	principal string
 	call      callName
@@ -50,7 +49,7 @@ type addressKey struct {
 	tenant  alloc.Tenant
 }
 
-// limits are the rate limits of a handler. They may be used concurrently.
+// limits may be used concurrently.
 type limits struct {
 	cfg      *Config
 	calls    int     // of the API, each of which has a count of its own
@@ -99,7 +98,6 @@ func newCounts() *counts {
 	}
 }
 
-// source is the origin of a request, for the limits.
 type source struct {
 	principal principal
 	client    forwarded.Client
@@ -111,7 +109,6 @@ func (f source) limitFailedJoins() bool {
 	return f.principal.kind != KindServer && (f.client.Known || f.client.Malformed || !f.client.Prefix.IsValid())
 }
 
-// addressKey returns the key of the source's failed joins.
 func (f source) addressKey() addressKey {
 	return addressKey{f.client.Prefix, f.principal.tenant}
 }
@@ -125,14 +122,12 @@ func (f source) clientAddress() netip.Addr {
 	return f.client.Prefix.Addr()
 }
 
-// rateLimit is a rate limit as callers and operators know it.
 type rateLimit struct {
 	setting string // of ferry; the fields of Config have the same names
 	most    int    // per minute; 0: it depends on the kind of the token
 	what    string // is limited
 }
 
-// tokenLimit limits the checks of one token's signature: all calls together.
 var tokenLimit = rateLimit{setting: "player_per_minute or server_per_minute", what: "all requests with this token"}
 
 func (l *limits) callLimit(kind Kind) rateLimit {
@@ -153,7 +148,6 @@ func (l *limits) failedJoinLimit(kind Kind) rateLimit {
 	return rateLimit{"failed_joins_per_minute", l.cfg.failedJoins(kind), "unknown join codes of a player"}
 }
 
-// tooManyRequests returns the problem of a caller that has to wait, nil if wait is 0.
 func (l *limits) tooManyRequests(limit rateLimit, wait time.Duration) *api.Problem {
 	if wait <= 0 {
 		return nil
@@ -166,10 +160,8 @@ func (l *limits) tooManyRequests(limit rateLimit, wait time.Duration) *api.Probl
 	return withRetryAfter(statusProblem(http.StatusTooManyRequests, text), wait)
 }
 
-// refusalLogEvery is how often the log says that a limit refuses requests.
 const refusalLogEvery = time.Minute
 
-// refusalLog counts what each limit refused since the log last said so.
 type refusalLog struct {
 	mu     sync.Mutex
 	limits map[string]*refused // by setting
@@ -200,10 +192,10 @@ func (r *refusalLog) note(log *slog.Logger, l rateLimit, now time.Time) {
 	*n = refused{said: now}
 }
 
-// takeTokenCheck counts a check of a token by Authenticate, since a signature costs more
-// to check than to forge. A token that was accepted before has a budget of its own, so
-// that no neighbour can use it up, and so that its repetition is limited. Any other token
-// is refused if its address sent too many rejected ones and no spare check is left.
+// takeTokenCheck counts a check of a token by Authenticate, which costs more than to
+// forge a signature. A token that was accepted before has a budget of its own, which no
+// neighbour can use up. Any other is refused if its address sent too many rejected ones
+// and no spare check is left.
 func (l *limits) takeTokenCheck(address netip.Prefix, token digest) *api.Problem {
 	if l.counts == nil {
 		return nil
@@ -228,7 +220,6 @@ func (l *limits) countAcceptedToken(token digest, kind Kind) {
 	}
 }
 
-// countRejectedToken counts a token that Authenticate rejected, by its address.
 func (l *limits) countRejectedToken(address netip.Prefix, token digest) {
 	if l.counts != nil {
 		l.counts.acceptedTokens.forget(token)
@@ -236,7 +227,6 @@ func (l *limits) countRejectedToken(address netip.Prefix, token digest) {
 	}
 }
 
-// countUnauthenticated counts a request without a valid token by its address.
 func (l *limits) countUnauthenticated(address netip.Prefix) *api.Problem {
 	if l.counts == nil {
 		return nil
@@ -244,7 +234,6 @@ func (l *limits) countUnauthenticated(address netip.Prefix) *api.Problem {
 	return l.tooManyRequests(l.addressLimit(), l.counts.unauthenticated.take(address, l.cfg.perAddress(), l.now()))
 }
 
-// checkRates counts a request of an authenticated caller.
 func (l *limits) checkRates(ctx context.Context, f source, name callName) *api.Problem {
 	if l.counts == nil {
 		return nil
@@ -256,7 +245,6 @@ func (l *limits) checkRates(ctx context.Context, f source, name callName) *api.P
 	return l.tooManyRequests(limit, l.takeShared(ctx, f, string(name), limit.most))
 }
 
-// checkFailedJoins refuses a join of a caller with too many failed joins.
 func (l *limits) checkFailedJoins(f source) *api.Problem {
 	if l.counts == nil {
 		return nil
@@ -300,9 +288,8 @@ type SharedLimiter interface {
 	Take(ctx context.Context, key string, perMinute int) (ok bool, retryAfter time.Duration, err error)
 }
 
-// takeShared counts an event of a player or a backend for all processes, and returns how
-// long it has to wait. It returns 0 if the shared limiter fails, so that no caller is
-// refused because the store is down.
+// takeShared returns how long a player or a backend has to wait. It returns 0 if the
+// shared limiter fails, so that no caller is refused because the store is down.
 func (l *limits) takeShared(ctx context.Context, f source, what string, perMinute int) time.Duration {
 	if l.cfg.SharedLimiter == nil || f.principal.anonymous {
 		return 0
@@ -320,8 +307,7 @@ func (l *limits) takeShared(ctx context.Context, f source, what string, perMinut
 	return max(wait, time.Nanosecond)
 }
 
-// sharedKey returns the key of a count: a digest, so that names of players do not leave
-// this process.
+// sharedKey returns a digest, so that names of players do not leave this process.
 func sharedKey(principal, what string) string {
 	sum := sha256.Sum256([]byte(principal))
 	return hex.EncodeToString(sum[:16]) + ":" + what

@@ -24,7 +24,6 @@ const (
 	retryQuota       = 10 * time.Second
 )
 
-// statusProblem returns a problem whose code follows from its status.
 func statusProblem(status int, detail string) *api.Problem {
 	return api.NewProblem(status, api.StatusCode(status), detail)
 }
@@ -49,8 +48,6 @@ func withRetryAfter(p *api.Problem, wait time.Duration) *api.Problem {
 	return p
 }
 
-// deniedProblem returns the problem of a reservation that the operator's own rules
-// forbid, with their reason.
 func deniedProblem(d alloc.DeniedError) *api.Problem {
 	if d.Reason == "" {
 		d.Reason = "not admitted"
@@ -58,13 +55,11 @@ func deniedProblem(d alloc.DeniedError) *api.Problem {
 	return statusProblem(http.StatusForbidden, d.Reason)
 }
 
-// migrationProblem returns the answer to a caller that has to wait for a host.
 func migrationProblem(err error) *api.Problem {
 	wait, _ := errors.AsType[alloc.MigrationWaitError](err)
 	return withRetryAfter(statusProblem(http.StatusConflict, wait.Reason), max(wait.RetryAfter, time.Second))
 }
 
-// hostPresentProblem returns the answer to a player whose match has a host.
 func hostPresentProblem(err error) *api.Problem {
 	h, _ := errors.AsType[alloc.HostPresentError](err)
 	p := statusProblem(http.StatusConflict, "the match has a host: join by the code")
@@ -72,8 +67,6 @@ func hostPresentProblem(err error) *api.Problem {
 	return p
 }
 
-// problemOf maps an error of the service to a problem. An unknown error is an internal
-// one.
 func problemOf(err error) *api.Problem {
 	var denied alloc.DeniedError
 	switch {
