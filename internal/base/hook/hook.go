@@ -17,11 +17,9 @@ const logEvery = time.Minute
 
 // Reporter logs what is wrong with one function. Any goroutine may call its methods.
 type Reporter struct {
-	// Name is that of the field of the configuration, such as "OnBind".
 	Name string
 	// Slow is from how long on a call is slow. Zero: none is.
-	Slow time.Duration
-	// Effect says what waits for a slow call, as in "no player can bind while it runs".
+	Slow   time.Duration
 	Effect string
 
 	mu     sync.Mutex // guards what follows
@@ -29,7 +27,6 @@ type Reporter struct {
 	slow   lines
 }
 
-// lines limits the lines of one kind.
 type lines struct {
 	last  time.Duration // of the last line
 	any   bool          // there was one

@@ -41,8 +41,7 @@ func Len(active int, failuresPerSecond float64) int {
 	return length
 }
 
-// Trim returns a code without what a chat, a keyboard or a reader puts into it and no player
-// sees as a part of it: spaces, hyphens and characters without a width.
+// Trim returns a code without spaces, hyphens and characters without a width.
 func Trim(code string) string {
 	return strings.Map(func(r rune) rune {
 		if isSeparator(r) {
@@ -85,8 +84,7 @@ func Pack(code string) (uint64, bool) {
 	return packed, true
 }
 
-// Unpack is the inverse of [Pack]. It returns the code in upper case, and "" for a
-// number that Pack never returns.
+// Unpack is the inverse of [Pack]: "" for a number that Pack never returns.
 func Unpack(packed uint64) string {
 	var code [MaxLen]byte
 	at := MaxLen

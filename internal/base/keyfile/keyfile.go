@@ -93,8 +93,7 @@ func (w *Watch) look() []os.FileInfo {
 	return files
 }
 
-// same reports whether a file is as it was. A link that leads elsewhere now is
-// another file.
+// A link that leads elsewhere now is another file.
 func same(a, b os.FileInfo) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil

@@ -13,13 +13,11 @@ import (
 // root is the user id of the superuser, who can change every file.
 const root = 0
 
-// isOwn reports whether a file belongs to the effective user of this process.
 func isOwn(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(st.Uid) == os.Geteuid()
 }
 
-// checkOwner returns ErrOwner for a file that belongs neither to this user nor to root.
 func checkOwner(path string, info fs.FileInfo) error {
 	if st, ok := info.Sys().(*syscall.Stat_t); isOwn(info) || ok && st.Uid == root {
 		return nil
@@ -37,7 +35,6 @@ func ownerError(path string, info fs.FileInfo) error {
 		path, ErrOwner, owner, os.Geteuid(), os.Geteuid(), path)
 }
 
-// names returns the number of names of a file.
 func names(info fs.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(st.Nlink) // The type differs by system.

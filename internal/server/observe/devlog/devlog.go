@@ -37,7 +37,6 @@ func (d Log) Subscribe(s *events.Stream) {
 	s.CallRefusal.Subscribe(d.logCallRefusal)
 }
 
-// logReady reports the addresses of the operator's page and of the documentation.
 func (d Log) logReady(e events.Ready) {
 	d.log.Info("matches, players and what is refused, in a browser", "url", e.AdminURL+"/console/", "documentation", e.AdminURL+"/docs/")
 }
@@ -82,7 +81,6 @@ func (d Log) logMigrate(e engine.MigrateEvent) {
 		"host", e.NewHost.String())
 }
 
-// logCallRefusal reports a call of the API that was refused.
 func (d Log) logCallRefusal(r httpapi.Refusal) {
 	d.log.Warn("call refused", "call", r.Call, "status", r.Status, "because", r.Reason)
 }

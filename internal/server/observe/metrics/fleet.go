@@ -11,7 +11,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
 )
 
-// writeFleet writes the counts of the parts that belong to a fleet.
 func (m *Metrics) writeFleet(w io.Writer) {
 	var p page
 	if m.cfg.Store != nil {

@@ -17,11 +17,10 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
 )
 
-// Config configures [Metrics].
 type Config struct {
 	// Stats returns the counts of the relay. Nil: its metrics are not shown.
 	Stats func() engine.Stats
-	// Process returns the counts of the process. Required.
+	// Process is required.
 	Process func() Process
 	// DTLS and WebSocket return the counts of these transports. Nil: their metrics are
 	// not shown.
@@ -41,8 +40,7 @@ type Config struct {
 	Usage func() []engine.Usage
 	// Certificates returns the API's certificates, by the file or the name that the operator
 	// gave. Nil: it has none.
-	Certificates func() map[string]Certificate
-	// Version, Revision and GoVersion are shown as labels of ferry_build_info.
+	Certificates                 func() map[string]Certificate
 	Version, Revision, GoVersion string
 }
 
@@ -54,8 +52,7 @@ type Metrics struct {
 	api requests
 }
 
-// New returns the metrics of one relay. They have a set of their own, so that one
-// process may have several relays.
+// New returns metrics with a set of their own: one process may have several relays.
 func New(cfg Config) *Metrics {
 	m := &Metrics{cfg: cfg, set: vm.NewSet(), api: newRequests()}
 	m.set.RegisterMetricsWriter(m.writeBuild)
@@ -103,20 +100,17 @@ func (m *Metrics) writeBuild(w io.Writer) {
 	p.flush(w)
 }
 
-// page is a part of the output.
 type page struct{ bytes.Buffer }
 
 // flush writes the page. It ignores errors: the client has disconnected.
 func (p *page) flush(w io.Writer) { _, _ = w.Write(p.Bytes()) }
 
-// The types of metrics.
 const (
 	gauge     = "gauge"
 	counter   = "counter"
 	histogram = "histogram"
 )
 
-// family begins a metric; its samples follow.
 func (p *page) family(name, kind, help string) {
 	fmt.Fprintf(p, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
 }
@@ -130,14 +124,12 @@ func (p *page) sample(name string, value uint64, labels ...string) {
 	p.WriteByte('\n')
 }
 
-// seconds writes one value that is a time.
 func (p *page) seconds(name string, value float64, labels ...string) {
 	p.WriteString(name)
 	p.labels(labels)
 	fmt.Fprintf(p, " %g\n", value)
 }
 
-// single writes a metric that has one value and no labels.
 func (p *page) single(name, kind, help string, value uint64) {
 	p.family(name, kind, help)
 	p.sample(name, value)

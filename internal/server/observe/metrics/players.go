@@ -20,7 +20,6 @@ type Players struct {
 	Quota     *quota.Stats
 }
 
-// writePlayers writes the counts of tokens, admission requests, events and quotas.
 func (m *Metrics) writePlayers(w io.Writer) {
 	st := m.cfg.Players()
 	var p page
@@ -78,14 +77,12 @@ func (p *page) quota(st *quota.Stats) {
 		st.Unknown)
 }
 
-// Certificate is the state of a certificate of the API.
 type Certificate struct {
 	End time.Time // when it expires
 	// Fault is why clients refuse it; empty: they do not.
 	Fault string
 }
 
-// The faults of a Certificate.
 const (
 	CertificateMissing     = "missing"
 	CertificateExpired     = "expired"

@@ -10,7 +10,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/host/machine"
 )
 
-// writeRelay writes a snapshot of the counts of the data plane.
 func (m *Metrics) writeRelay(w io.Writer) {
 	st := m.cfg.Stats()
 	var p page
@@ -55,10 +54,8 @@ func (m *Metrics) writeRelay(w io.Writer) {
 	p.flush(w)
 }
 
-// count returns n as the value of a gauge.
 func count(n int) uint64 { return uint64(max(n, 0)) }
 
-// boolGauge returns 1 for true and 0 for false.
 func boolGauge(b bool) uint64 {
 	if b {
 		return 1
@@ -66,7 +63,6 @@ func boolGauge(b bool) uint64 {
 	return 0
 }
 
-// fastPath writes what the program in the kernel did.
 func (p *page) fastPath(c *engine.FastPathCounts) {
 	p.single("ferry_fast_on", gauge, "1 while the program in the kernel relays, 0 while it leaves everything to the sockets.", boolGauge(c.On))
 	p.family("ferry_fast_attached", gauge, "Interfaces that the program serves.")
@@ -85,7 +81,6 @@ func (p *page) fastPath(c *engine.FastPathCounts) {
 	}
 }
 
-// outcomes writes the handled and the dropped datagrams.
 func (p *page) outcomes(st *engine.Stats) {
 	p.family("ferry_outcomes_total", counter, "Datagrams that were relayed or answered, by outcome.")
 	for _, name := range slices.Sorted(maps.Keys(st.Outcomes)) {
@@ -133,9 +128,7 @@ func (p *page) workers(rows []engine.WorkerStats) {
 	}
 }
 
-// Process is a snapshot of the counts of the process.
 type Process struct {
-	// MaxAllocations is the maximum number of allocations.
 	MaxAllocations int
 	// MaxSeats is the maximum number of reserved seats, 0 for no limit.
 	MaxSeats int

@@ -20,7 +20,6 @@ const (
 	maxToken = 4096
 )
 
-// ErrToken reports an invalid admin token.
 var ErrToken = errors.New("admin: the token is not 16 to 4096 visible ASCII characters")
 
 // CheckToken returns ErrToken for a token that is too short, too long, or cannot
@@ -37,7 +36,7 @@ func CheckToken(token string) error {
 	return nil
 }
 
-// access authorizes requests. It is immutable.
+// access is immutable.
 type access struct {
 	digest   [sha256.Size]byte
 	secret   string
@@ -48,7 +47,6 @@ type access struct {
 	oidc     *oidcSignIn // nil: there is none
 }
 
-// role is what a request may do.
 type role uint8
 
 const (
@@ -57,7 +55,6 @@ const (
 	roleOperator      // do everything
 )
 
-// String returns the name of a role.
 func (r role) String() string { return [...]string{"none", "viewer", "operator"}[r] }
 
 // permits reports whether the role permits a request: a viewer may read pages, and nothing else.
@@ -72,7 +69,6 @@ func (r role) permits(q *http.Request) bool {
 	return false
 }
 
-// Access says who may see the pages.
 type Access struct {
 	// Token is the bearer token that every request except health probes requires.
 	// Empty: no token.
@@ -98,10 +94,10 @@ func newAccess(cfg *Access, console bool) access {
 	return a
 }
 
-// requireAccess passes authorized requests to h. With a token, that is a request with the
-// token or with the cookie of a sign-in, whose role permits it; without one, a request from
-// loopback. Health probes need no authorization, since probers have no secrets, and neither
-// do the files of the console, which contain none. Without a token, metrics need none either.
+// requireAccess passes authorized requests to h: with the token, with the cookie of a sign-in
+// whose role permits it, or without a token from loopback. Health probes need no
+// authorization, since probers have no secrets, and neither do the files of the console.
+// Without a token, metrics need none either.
 func (a access) requireAccess(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/livez" || r.URL.Path == "/readyz" || a.console && isConsoleFile(r) {
@@ -126,7 +122,6 @@ func (a access) requireAccess(h http.Handler) http.Handler {
 	})
 }
 
-// roleOf returns what a request may do, and the session by which it may, if there is one.
 func (a access) roleOf(r *http.Request) (role, session) {
 	if !a.token {
 		if !a.public || isPublicPage(r) || isLocal(r) {
@@ -147,12 +142,10 @@ func (a access) roleOf(r *http.Request) (role, session) {
 	return a.oidc.role(v.grant), v
 }
 
-// isConsoleFile reports whether a request is for a file of the console, or to sign in.
 func isConsoleFile(r *http.Request) bool {
 	return r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/console/") && !strings.HasPrefix(r.URL.Path, "/console/data/")
 }
 
-// hasToken reports whether the request carries the token.
 func (a access) hasToken(r *http.Request) bool {
 	values := r.Header.Values("Authorization")
 	if len(values) != 1 {
@@ -162,14 +155,12 @@ func (a access) hasToken(r *http.Request) bool {
 	return strings.EqualFold(scheme, "Bearer") && a.isToken(token)
 }
 
-// isToken reports whether text is the token. It compares digests, so that the time reveals
-// neither length nor content.
+// It compares digests, so that the time reveals neither length nor content.
 func (a access) isToken(text string) bool {
 	digest := sha256.Sum256([]byte(text))
 	return subtle.ConstantTimeCompare(digest[:], a.digest[:]) == 1
 }
 
-// isPublicPage reports whether a page contains neither players nor settings.
 func isPublicPage(r *http.Request) bool {
 	switch r.URL.Path {
 	case "/", "/metrics", "/drain":
@@ -189,7 +180,6 @@ func isLocal(r *http.Request) bool {
 	return err == nil && ip.Unmap().IsLoopback() && isLocalHostHeader(r.Host)
 }
 
-// ErrPublic is wrapped by the errors of AddrAllowed.
 var ErrPublic = errors.New("admin: refused on an address that other machines can reach")
 
 // AddrAllowed returns an error that wraps ErrPublic unless the admin pages may be

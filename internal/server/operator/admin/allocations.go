@@ -19,7 +19,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Relay is the part of engine.Server that the pages use.
 type Relay interface {
 	Lister
 	End(context.Context, proto.AllocationID) error
@@ -28,7 +27,6 @@ type Relay interface {
 	Stats() engine.Stats
 }
 
-// Lister lists allocations, as engine.Server does.
 type Lister interface {
 	Allocations(context.Context, engine.Filter, uint32, int) ([]engine.Allocation, uint32, error)
 }
@@ -65,7 +63,6 @@ func hex(tenant uint64) string { return fmt.Sprintf("%016x", tenant) }
 
 func seconds(d time.Duration) float64 { return d.Seconds() }
 
-// listQuery is the parsed query of /allocations.
 type listQuery struct {
 	filter engine.Filter
 	cursor uint32
@@ -180,7 +177,6 @@ func checkTransport(name string, workers []engine.WorkerStats) error {
 	return fmt.Errorf("%w: transport: %q is none of this relay's: %s", errQuery, name, strings.Join(known, ", "))
 }
 
-// allocationPages registers the read-only pages about allocations.
 func allocationPages(mux *http.ServeMux, relay *RelayConfig) {
 	mux.HandleFunc("GET /allocations", func(w http.ResponseWriter, r *http.Request) {
 		l, err := parseListQuery(r.URL.Query())
@@ -200,13 +196,11 @@ func allocationPages(mux *http.ServeMux, relay *RelayConfig) {
 	})
 }
 
-// allocationChanger ends allocations: a relay or a fleet.
 type allocationChanger interface {
 	End(context.Context, proto.AllocationID) error
 	Kick(context.Context, proto.AllocationID) error
 }
 
-// changePages registers the pages that end or kick an allocation.
 func changePages(mux *http.ServeMux, c allocationChanger, log *slog.Logger) {
 	mux.HandleFunc("DELETE /allocations/{id}", func(w http.ResponseWriter, r *http.Request) {
 		done, err := changeAllocation(r, log, "closed", c.End)
@@ -234,7 +228,6 @@ func listAllocations(ctx context.Context, relay *RelayConfig, l listQuery) (page
 	return page, err
 }
 
-// pathID returns the allocation id in the path.
 func pathID(r *http.Request) (proto.AllocationID, error) {
 	id, err := parseID(r.PathValue("id"))
 	if err != nil {
@@ -243,7 +236,6 @@ func pathID(r *http.Request) (proto.AllocationID, error) {
 	return id, nil
 }
 
-// findAllocation returns the allocation with the id in the path.
 func findAllocation(r *http.Request, relay Relay) (a engine.Allocation, err error) {
 	id, err := pathID(r)
 	if err != nil {
@@ -263,7 +255,6 @@ func findAllocation(r *http.Request, relay Relay) (a engine.Allocation, err erro
 	return a, err
 }
 
-// listPlayers returns one page of the joiners of the host in the path.
 func listPlayers(r *http.Request, relay *RelayConfig) (operator.Allocations, error) {
 	host, err := findAllocation(r, relay.Engine)
 	if err != nil {
@@ -280,7 +271,6 @@ func listPlayers(r *http.Request, relay *RelayConfig) (operator.Allocations, err
 	return listAllocations(r.Context(), relay, l)
 }
 
-// changeAllocation calls do for the allocation in the path and logs the change.
 func changeAllocation(r *http.Request, log *slog.Logger, what string,
 	do func(context.Context, proto.AllocationID) error) (operator.ActionResult, error) {
 	id, err := pathID(r)

@@ -56,7 +56,6 @@ func (a access) name(r *http.Request) string {
 	return "sign-in"
 }
 
-// statusWriter keeps the status of a response.
 type statusWriter struct {
 	http.ResponseWriter
 	status int

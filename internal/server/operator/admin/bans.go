@@ -15,7 +15,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/operator/ban"
 )
 
-// Errors of [Bans].
 var (
 	ErrBanElsewhere = errors.New("admin: a relay of a fleet applies the bans of its fleet: change them at an API process")
 	ErrBansFull     = fmt.Errorf("admin: there are %d bans already: remove one", ban.Max)
@@ -32,7 +31,6 @@ type Bans interface {
 	Remove(ctx context.Context, id string) error
 }
 
-// BanList is the response of /bans.
 type BanList struct {
 	Bans []ban.Ban `json:"bans"`
 	// StoreAway is since when the store of the fleet has not answered; absent if it does. The bans
@@ -41,7 +39,6 @@ type BanList struct {
 	NotKnown  bool      `json:"not_known,omitempty"`
 }
 
-// RemovedBans is the response of DELETE /bans/ID and of DELETE /bans.
 type RemovedBans struct {
 	ID   string `json:"id,omitempty"` // of /bans/ID
 	Done string `json:"done"`         // "removed"
@@ -54,9 +51,6 @@ type RemovedBans struct {
 // defaultBan is for how long a ban lasts without the parameter for.
 const defaultBan = 24 * time.Hour
 
-// banPages registers GET /bans, POST /bans?prefix=…&for=24h&reason=… or
-// ?player=…&project=…&environment=…, DELETE /bans/ID, and DELETE /bans with
-// the prefix or the player.
 func banPages(mux *http.ServeMux, bans Bans, log *slog.Logger) {
 	mux.HandleFunc("GET /bans", func(w http.ResponseWriter, _ *http.Request) {
 		list := bans.List()
@@ -113,7 +107,6 @@ func banPages(mux *http.ServeMux, bans Bans, log *slog.Logger) {
 	})
 }
 
-// affectedPage registers GET /bans/affected?prefix=….
 func affectedPage(mux *http.ServeMux, count func(*http.Request, netip.Prefix) (operator.Affected, error)) {
 	mux.HandleFunc("GET /bans/affected", func(w http.ResponseWriter, r *http.Request) {
 		b, err := parseBan(r.URL.Query(), time.Now())
@@ -154,7 +147,6 @@ func affectedInFleet(r *http.Request, fleet relays) (all operator.Affected, err 
 
 const doneRemoved = "removed"
 
-// errNoBan is wrapped by errors about bans that are not there.
 var errNoBan = errors.New("admin")
 
 // bansOf returns the bans of the player, or of the network and of those inside it, and the bans of
@@ -189,7 +181,6 @@ func bansOf(subject ban.Ban, all []ban.Ban) (within, around []ban.Ban, err error
 
 var errPrefix = errors.New("is neither an address nor a prefix such as 192.0.2.0/24")
 
-// parseBan returns the ban of a query.
 func parseBan(query url.Values, now time.Time) (ban.Ban, error) {
 	b, d := ban.Ban{Since: now.UTC().Truncate(time.Second)}, defaultBan
 	text := func(to *string) func(string) error {

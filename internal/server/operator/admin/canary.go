@@ -15,7 +15,6 @@ import (
 )
 
 const (
-	// canaryPath is where canaries report.
 	canaryPath = "/canary"
 	// maxCanaries bounds the memory of reports to some 2 MB.
 	maxCanaries = 100
@@ -66,7 +65,6 @@ func (c *Canaries) add(report operator.CanaryReport, now time.Time) error {
 	return nil
 }
 
-// all returns the reports of the last day, by name.
 func (c *Canaries) all(now time.Time) []operator.Canary {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,7 +78,6 @@ func (c *Canaries) all(now time.Time) []operator.Canary {
 	return all
 }
 
-// canaryPages registers POST /canary and GET /canaries.
 func canaryPages(mux *http.ServeMux, c *Canaries) {
 	mux.HandleFunc("POST "+canaryPath, func(w http.ResponseWriter, r *http.Request) {
 		var report operator.CanaryReport

@@ -26,17 +26,14 @@ const (
 	// maxCaptureBytes bounds the file of a relay, and maxFleetBytes that by an API process.
 	maxCaptureBytes = 64 << 20
 	maxFleetBytes   = 1<<20 - 64<<10
-	// captureFlush is how often a part of the file leaves.
-	captureFlush = 200 * time.Millisecond
+	captureFlush    = 200 * time.Millisecond
 )
 
-// captureType is the media type of a pcapng file.
 const captureType = "application/x-pcapng"
 
 // errCaptureSize ends a capture whose file is full.
 var errCaptureSize = errors.New("admin: the file is full")
 
-// CaptureFunc is engine.Server.Capture.
 type CaptureFunc func(ctx context.Context, match proto.AllocationID, each func(*engine.Captured) error) (lost uint64, err error)
 
 // capturePages registers POST /allocations/NAME/capture?seconds=5, where NAME is the id of an
@@ -57,7 +54,6 @@ func capturePages(mux *http.ServeMux, relay *RelayConfig) {
 // among the pages that anyone else can get, since a GET is not audited.
 const fleetCapture = "/fleet-capture/"
 
-// captureForFleet registers the same for an API process.
 func captureForFleet(mux *http.ServeMux, relay *RelayConfig) {
 	mux.HandleFunc("GET "+fleetCapture+"{name}", func(w http.ResponseWriter, r *http.Request) {
 		seconds, err := captureSeconds(r.URL.Query(), maxFleetSeconds)
@@ -69,8 +65,6 @@ func captureForFleet(mux *http.ServeMux, relay *RelayConfig) {
 	})
 }
 
-// captureOfFleet registers the page of an API process, which asks the named relay, or that of
-// the host or join code.
 func captureOfFleet(mux *http.ServeMux, fleet relays) {
 	serve := func(w http.ResponseWriter, r *http.Request) {
 		seconds, err := captureSeconds(r.URL.Query(), maxFleetSeconds)
@@ -96,7 +90,6 @@ func captureOfFleet(mux *http.ServeMux, fleet relays) {
 	mux.HandleFunc("POST /nodes/{node}/allocations/{name}/capture", serve)
 }
 
-// askCapture gets the file from the relay of the match: the first one that knows the name.
 func askCapture(r *http.Request, fleet relays, seconds time.Duration) (page operator.Page, err error) {
 	name := r.PathValue("name")
 	target := fleetCapture + url.PathEscape(name) + "?seconds=" + fmt.Sprint(int(seconds/time.Second))
@@ -129,7 +122,6 @@ func askCapture(r *http.Request, fleet relays, seconds time.Duration) (page oper
 // fleetCaptureMargin is the time of the call besides the capture.
 const fleetCaptureMargin = 1500 * time.Millisecond
 
-// captureSeconds parses the query of a capture.
 func captureSeconds(query url.Values, most uint64) (time.Duration, error) {
 	n := uint64(5)
 	err := parse(query, map[string]func(string) error{"seconds": func(text string) (err error) {
@@ -141,7 +133,6 @@ func captureSeconds(query url.Values, most uint64) (time.Duration, error) {
 	return time.Duration(n) * time.Second, err
 }
 
-// captureHeader announces a file for Wireshark.
 func captureHeader(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	if _, err := proto.ParseAllocationID(name); err != nil {
@@ -152,7 +143,6 @@ func captureHeader(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`.pcapng"`)
 }
 
-// serveCapture captures for so long and writes at most so many bytes.
 func serveCapture(w http.ResponseWriter, r *http.Request, relay *RelayConfig, d time.Duration, most int) {
 	id, err := allocationNamed(relay.History, r.PathValue("name"))
 	if err != nil {

@@ -26,7 +26,6 @@ var (
 	errFlight    = errors.New("admin: the flight recorder does not start, since another one runs")
 )
 
-// FlightRecorder is the response of PUT /debug/flight-recorder.
 type FlightRecorder struct {
 	On bool `json:"on"`
 }

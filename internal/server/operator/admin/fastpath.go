@@ -10,13 +10,11 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 )
 
-// FastPath is the relay's program in the kernel.
 type FastPath interface {
 	Counts() engine.FastPathCounts
 	SetEnabled(on bool)
 }
 
-// FastPathState is the response of /fast-path.
 type FastPathState struct {
 	// On is set while the program relays. It may be off by request, or for a moment
 	// while the network changes.
@@ -31,10 +29,8 @@ type FastPathState struct {
 	NoNextHop map[string]uint64 `json:"no_next_hop"`
 }
 
-// errNoFastPath is the response of a process whose setting xdp is off.
 var errNoFastPath = errors.New("this process has no fast path: its setting xdp is off")
 
-// fastPathPages registers GET and PUT /fast-path. Each returns the state after the request.
 func fastPathPages(mux *http.ServeMux, f FastPath, log *slog.Logger) {
 	mux.HandleFunc("GET /fast-path", func(w http.ResponseWriter, _ *http.Request) { writeFastPath(w, f) })
 	mux.HandleFunc("PUT /fast-path", func(w http.ResponseWriter, r *http.Request) {
@@ -51,7 +47,6 @@ func fastPathPages(mux *http.ServeMux, f FastPath, log *slog.Logger) {
 	})
 }
 
-// parseOnOff returns the parameter state, which is required.
 func parseOnOff(query url.Values) (on bool, err error) {
 	given := false
 	err = parse(query, map[string]func(string) error{"state": func(text string) error {

@@ -55,21 +55,18 @@ type Fleet interface {
 // not select a node.
 const minNodePrefix = 4
 
-// apiRole is the role of a node without a relay.
 const apiRole = "api"
 
 // maxCandidates is the maximum number of nodes in an error about an unknown name.
 const maxCandidates = 8
 
 var (
-	// errNode is wrapped by errors about an unknown node.
 	errNode          = errors.New("admin")
 	errNotServing    = errors.New("admin: this relay does not run")
 	errNoRelay       = errors.New("admin: this is an API process, which has no relay: name one of the relays that ferry ctl nodes lists")
 	errNoAllocations = errors.New("admin: this is an API process, which has no allocations: name one of the relays that ferry ctl nodes lists, by --node or as /nodes/NODE/allocations")
 )
 
-// findNode returns the node whose id is name or uniquely begins with it.
 func findNode(nodes *operator.Nodes, name string) (operator.Node, error) {
 	if len(name) < minNodePrefix {
 		return operator.Node{}, fmt.Errorf("%w: %q is too short for a node: give %d characters of its id at least", errQuery, name, minNodePrefix)
@@ -100,7 +97,6 @@ func findNode(nodes *operator.Nodes, name string) (operator.Node, error) {
 		name, candidates(found))
 }
 
-// errStoreAway says since when it is not known which relays there are, nil if all stores answer.
 func errStoreAway(nodes *operator.Nodes) error {
 	away := nodes.AwayText(func(at time.Time) string { return at.Format(time.RFC3339) })
 	if away == "" {
@@ -109,7 +105,6 @@ func errStoreAway(nodes *operator.Nodes) error {
 	return fmt.Errorf("%w: %s, so it is not known which relays there are", alloc.ErrUnavailable, away)
 }
 
-// candidates formats relays for an error message.
 func candidates(all []operator.Node) string {
 	all = slices.DeleteFunc(slices.Clone(all), func(n operator.Node) bool { return n.Role == apiRole })
 	var lines []string
@@ -160,7 +155,6 @@ func nodeDrainPages(mux *http.ServeMux, own *DrainConfig, fleet relays, log *slo
 	})
 }
 
-// drainNode calls do for the node in the path and logs the change.
 func drainNode(r *http.Request, fleet relays, log *slog.Logger, what string, do func(context.Context, string) (operator.DrainState,
 	error)) (state operator.DrainState, err error) {
 	var n operator.Node
@@ -183,7 +177,6 @@ func drainNode(r *http.Request, fleet relays, log *slog.Logger, what string, do 
 	return state, nil
 }
 
-// relayNode returns the relay whose id is name or uniquely begins with it.
 func relayNode(ctx context.Context, fleet relays, name string) (operator.Node, error) {
 	all, err := fleet.nodes(ctx)
 	if err != nil {
@@ -196,7 +189,6 @@ func relayNode(ctx context.Context, fleet relays, name string) (operator.Node, e
 	return n, err
 }
 
-// noRelayPages registers error pages for a process without a relay.
 func noRelayPages(mux *http.ServeMux) {
 	for page, err := range map[string]error{
 		"POST /drain": errNoRelay, "DELETE /drain": errNoRelay,
@@ -216,7 +208,6 @@ const (
 	maxThreshold = 1 << 26
 )
 
-// drainConfig parses the query of POST /drain.
 func drainConfig(query url.Values, defaults engine.DrainConfig) (engine.DrainConfig, error) {
 	cfg := defaults
 	err := parse(query, map[string]func(string) error{
@@ -236,7 +227,6 @@ func drainConfig(query url.Values, defaults engine.DrainConfig) (engine.DrainCon
 	return cfg, err
 }
 
-// DrainConfig drains the relay of this process.
 type DrainConfig struct {
 	// Drain begins a drain of the relay or changes its parameters. Undrain cancels
 	// it or returns ErrFinal. State returns its state.
@@ -247,8 +237,6 @@ type DrainConfig struct {
 	Defaults engine.DrainConfig
 }
 
-// drainPages registers GET, POST and DELETE /drain. Each returns the state after the
-// request.
 func drainPages(mux *http.ServeMux, own *DrainConfig) {
 	mux.HandleFunc("GET /drain", func(w http.ResponseWriter, _ *http.Request) {
 		writeAnswer(w, own.State(), nil)
@@ -266,10 +254,8 @@ func drainPages(mux *http.ServeMux, own *DrainConfig) {
 	})
 }
 
-// RelayPages returns the read-only pages of a relay: /allocations, /matches, /usage, /stats
-// and, with a history, /why and /usage/players, with Timeline /timeline, with Summary /summary, with Affected
-// /bans/affected, and with Capture /fleet-capture/NAME. They have no authentication; the caller must
-// authorize requests.
+// RelayPages returns the read-only pages of a relay, without authentication: the caller must authorize
+// requests.
 func RelayPages(relay *RelayConfig) http.Handler {
 	mux := http.NewServeMux()
 	relayPages(mux, relay)
@@ -285,7 +271,6 @@ func RelayPages(relay *RelayConfig) http.Handler {
 	return mux
 }
 
-// relayPages registers the read-only pages that a relay has for its own operator and for API processes.
 func relayPages(mux *http.ServeMux, relay *RelayConfig) {
 	allocationPages(mux, relay)
 	matchPages(mux, relay)
@@ -301,8 +286,7 @@ func relayPages(mux *http.ServeMux, relay *RelayConfig) {
 	}
 }
 
-// RenderPage returns the response of h to a GET of target, a path with a query. A
-// response of more than most bytes becomes status 507.
+// RenderPage answers status 507 in place of a response of more than most bytes.
 func RenderPage(ctx context.Context, h http.Handler, target string, most int) operator.Page {
 	at, err := url.ParseRequestURI(target)
 	if err != nil {
@@ -317,7 +301,6 @@ func RenderPage(ctx context.Context, h http.Handler, target string, most int) op
 	return page.Page
 }
 
-// pageBuffer is an http.ResponseWriter for one call of RenderPage.
 type pageBuffer struct {
 	header http.Header
 	left   int // bytes; below 0 after an overflow
@@ -337,7 +320,6 @@ func (b *pageBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// nodePage matches any page of a relay, by its id.
 const nodePage = "GET /nodes/{node}/{page...}"
 
 // remotePages registers the pages of the relays of a fleet: by the id of the relay, or
@@ -383,7 +365,6 @@ func remotePages(mux *http.ServeMux, fleet relays, relay *RelayConfig) {
 	}
 }
 
-// pathOnNode returns the URL of the requested page on the relay itself.
 func pathOnNode(r *http.Request) *url.URL {
 	if r.PathValue("node") == "" {
 		return r.URL
@@ -391,7 +372,6 @@ func pathOnNode(r *http.Request) *url.URL {
 	return &url.URL{Path: "/" + r.PathValue("page"), RawQuery: r.URL.RawQuery}
 }
 
-// serveRemotePage finds the relay of another process and serves a page of it.
 func serveRemotePage(w http.ResponseWriter, r *http.Request, f Fleet, find func(context.Context, *http.Request) (string, error)) {
 	var page operator.Page
 	err := withTimeout(r.Context(), func(ctx context.Context) error {

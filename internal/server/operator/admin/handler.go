@@ -75,9 +75,7 @@ import (
 // Config holds the sources of the pages. All functions are required unless stated
 // otherwise, and must be safe for concurrent use.
 type Config struct {
-	// Title heads the index page, such as "ferry v1.2.3".
-	Title string
-	// Metrics writes the metrics in the text format of Prometheus.
+	Title   string
 	Metrics func(io.Writer)
 	Health  Health
 	Access  Access
@@ -110,11 +108,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Health says whether the process works, for the health probes.
 type Health struct {
-	// Probe sends a datagram through the relay and waits for its return.
-	Probe func(context.Context) error
-	// Workers returns the progress of every worker.
+	Probe   func(context.Context) error
 	Workers func() []engine.WorkerStats
 	// Ready returns nil while the process accepts requests, otherwise the reason.
 	Ready func() error
@@ -123,8 +118,7 @@ type Health struct {
 // RelayConfig holds the sources of the pages about a relay.
 type RelayConfig struct {
 	Engine Relay
-	// Title names the process in a capture.
-	Title string
+	Title  string
 	// FastPath is the relay's program in the kernel. Nil: none.
 	FastPath FastPath
 	// History is what happened to the allocations of the relay. Nil: no page.
@@ -140,11 +134,9 @@ type RelayConfig struct {
 	// Since is the start of the process, and UsageSince when the counting of usage began, in
 	// an earlier run; zero: Since.
 	Since, UsageSince time.Time
-	// Logger records captures. Nil: no log.
-	Logger *slog.Logger
+	Logger            *slog.Logger
 }
 
-// logOf returns a log that is not nil.
 func logOf(log *slog.Logger) *slog.Logger {
 	if log == nil {
 		return slog.New(slog.DiscardHandler)
@@ -152,7 +144,6 @@ func logOf(log *slog.Logger) *slog.Logger {
 	return log
 }
 
-// Pages is the handler of the admin pages. It does not change.
 type Pages struct {
 	http.Handler
 	access access
@@ -246,7 +237,6 @@ func New(cfg Config) *Pages {
 	return &Pages{rejectForeignPages(pages, cfg.Access.AllowAnyHost), access}
 }
 
-// writeHealth answers 200 "ok", or 503 and the reason.
 func writeHealth(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
@@ -258,7 +248,6 @@ func writeHealth(w http.ResponseWriter, err error) {
 	fmt.Fprintln(w, "ok")
 }
 
-// index is the index page; the argument is the title.
 const index = `<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -301,10 +290,8 @@ func withTimeout(ctx context.Context, do func(context.Context) error) error {
 	return do(ctx)
 }
 
-// errQuery is wrapped by errors in a query or path.
 var errQuery = errors.New("admin")
 
-// writeAnswer writes value as JSON, or the error as text.
 func writeAnswer(w http.ResponseWriter, value any, err error) {
 	if err != nil {
 		http.Error(w, err.Error(), statusOf(err))

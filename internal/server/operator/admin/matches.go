@@ -33,7 +33,6 @@ const (
 	maxMatchOffset = 10_000
 )
 
-// matchQuery is the parsed query of /matches.
 type matchQuery struct {
 	search        string
 	sort          string
@@ -98,16 +97,13 @@ func parseMatchQuery(query url.Values) (matchQuery, error) {
 	return m, err
 }
 
-// readMatch is a host that was read, and the traffic of its match per second.
 type readMatch struct {
 	engine.Allocation
 	datagrams, bytes float64
 }
 
-// traffic counts what an owner has sent.
 type traffic struct{ datagrams, bytes uint64 }
 
-// matchIndex holds the matches of a relay that were read lately.
 type matchIndex struct {
 	relay   Relay
 	history History
@@ -175,7 +171,6 @@ func EachAllocation(ctx context.Context, relay Lister, f engine.Filter, most int
 	return true, nil
 }
 
-// search returns the matches that a query selects.
 func (x *matchIndex) search(ctx context.Context, m matchQuery) (operator.Matches, error) {
 	hosts, truncated, err := x.all(ctx)
 	if err != nil {
@@ -200,7 +195,6 @@ func (x *matchIndex) search(ctx context.Context, m matchQuery) (operator.Matches
 	return found, nil
 }
 
-// sortAndCut sorts matches, equal ones by id, and returns the page of the query.
 func sortAndCut[M any](all []*M, m matchQuery, keyOf func(*M) matchKey, byID func(a, b *M) int) []*M {
 	by := matchSorts[m.sort]
 	slices.SortFunc(all, func(a, b *M) int {
@@ -255,7 +249,6 @@ func (x *matchIndex) selector(ctx context.Context, text string) (func(*engine.Al
 	}, nil
 }
 
-// matchesOf adds the matches of a player, at most maxOfPlayer.
 func (x *matchIndex) matchesOf(ctx context.Context, player string, matches map[proto.AllocationID]bool) error {
 	found := 0
 	for _, id := range x.history.AllocationsOf(player) {
@@ -288,7 +281,6 @@ func ParsePrefix(text string) (netip.Prefix, bool) {
 	return netip.PrefixFrom(addr.Unmap(), addr.Unmap().BitLen()), true
 }
 
-// matchPages registers GET /matches of a relay.
 func matchPages(mux *http.ServeMux, relay *RelayConfig) {
 	index := &matchIndex{relay: relay.Engine, history: relay.History, now: time.Now}
 	mux.HandleFunc("GET /matches", func(w http.ResponseWriter, r *http.Request) {
@@ -304,7 +296,6 @@ func matchPages(mux *http.ServeMux, relay *RelayConfig) {
 	})
 }
 
-// matchesOfFleet registers GET /matches of a process without a relay, which asks all relays.
 func matchesOfFleet(mux *http.ServeMux, fleet relays) {
 	mux.HandleFunc("GET /matches", func(w http.ResponseWriter, r *http.Request) {
 		var found operator.Matches

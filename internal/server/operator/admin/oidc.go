@@ -74,7 +74,6 @@ func newOIDCSignIn(cfg *OIDC) *oidcSignIn {
 	}
 }
 
-// host is the name of the issuer for a person.
 func (o *oidcSignIn) host() string {
 	if o == nil {
 		return ""
@@ -86,7 +85,6 @@ func (o *oidcSignIn) host() string {
 	return u.Host
 }
 
-// role returns the role of an entry of the lists.
 func (o *oidcSignIn) role(grant string) role {
 	switch {
 	case o == nil:
@@ -127,7 +125,6 @@ func (o *oidcSignIn) oauth(p *oidc.Provider) *oauth2.Config {
 	}
 }
 
-// oidcState is what a browser brings back from the issuer in its cookie.
 type oidcState struct {
 	ID       [sessionIDLen]byte `json:"id"` // the state parameter
 	Nonce    string             `json:"nonce"`
@@ -241,7 +238,6 @@ func (a access) finishOIDC(r *http.Request) (grant, person string, err error) {
 	return grant, person, nil
 }
 
-// oidcStateOf returns the state in the cookie of a request.
 func (a access) oidcStateOf(r *http.Request) (s oidcState, ok bool) {
 	c, err := r.Cookie(oidcCookie)
 	if err != nil {
@@ -254,7 +250,6 @@ func (a access) oidcStateOf(r *http.Request) (s oidcState, ok bool) {
 	return s, a.sessions.now().Before(time.Unix(s.Until, 0))
 }
 
-// oidcClaims are the claims of an id token that matter.
 type oidcClaims struct {
 	Email    string   `json:"email"`
 	Verified bool     `json:"email_verified"`
@@ -270,7 +265,6 @@ func (c *oidcClaims) person(subject string) string {
 	return strings.ToValidUTF8(name[:min(len(name), maxPerson)], "?")
 }
 
-// grantOf returns the entry that gives a person the highest role, "" if none does.
 func (o *oidcSignIn) grantOf(c *oidcClaims) string {
 	for _, list := range [][]string{o.Operators, o.Viewers} {
 		for _, entry := range list {
@@ -283,7 +277,6 @@ func (o *oidcSignIn) grantOf(c *oidcClaims) string {
 	return ""
 }
 
-// ErrOIDC is wrapped by the errors of OIDC.Check.
 var ErrOIDC = errors.New("admin_oidc")
 
 // Check returns an error for settings that cannot work.

@@ -120,7 +120,6 @@ func Summaries(ctx context.Context, f Fleet, ids []string) map[string]operator.S
 	return all
 }
 
-// missingRelay says why a relay is missing.
 func missingRelay(n *operator.Node, err error) operator.Missing {
 	m := operator.Missing{Relay: n.ID, Region: n.Region, Reason: strings.TrimPrefix(plainReason(err), "relay "+n.ID+" at ")}
 	if !n.Serves() {
@@ -129,12 +128,10 @@ func missingRelay(n *operator.Node, err error) operator.Missing {
 	return m
 }
 
-// plainReason is the text of an error without what all errors of this kind say.
 func plainReason(err error) string {
 	return strings.TrimPrefix(err.Error(), alloc.ErrUnavailable.Error()+": ")
 }
 
-// askRelay gets a page of one relay, and reports whether the relay has it.
 func askRelay[T any](ctx context.Context, f Fleet, relay, target string) (answer T, found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, relayWithin)
 	defer cancel()

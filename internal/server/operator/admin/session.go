@@ -17,7 +17,6 @@ import (
 )
 
 const (
-	// sessionCookie is the name of the cookie that stands for the token in a browser.
 	sessionCookie = "ferry_admin"
 	// sessionFor is for how long a sign-in is good: a working day.
 	sessionFor = 12 * time.Hour
@@ -37,7 +36,6 @@ var (
 	errNoLogin = errors.New("admin: without admin_token_file there is nothing to sign in to")
 )
 
-// session is a sign-in.
 type session struct {
 	id  [sessionIDLen]byte
 	end time.Time
@@ -47,7 +45,6 @@ type session struct {
 	grant, person string
 }
 
-// name is the name of a session without a person.
 func (s *session) name() string { return fmt.Sprintf("session %x", s.id[:4]) }
 
 // Sessions are the sign-ins of browsers. A session is a random id, the time of its end and a
@@ -66,7 +63,6 @@ func NewSessions() *Sessions {
 	return &Sessions{now: time.Now, revoked: map[[sessionIDLen]byte]time.Time{}}
 }
 
-// issue returns the cookie's value of a new session.
 func (s *Sessions) issue(token, grant, person string) string {
 	b := make([]byte, sessionHead, sessionHead+len(grant)+len(person)+sha256.Size)
 	rand.Read(b[:sessionIDLen])
@@ -76,10 +72,8 @@ func (s *Sessions) issue(token, grant, person string) string {
 	return encodeWithMAC(sessionMAC, b, token)
 }
 
-// sessionMAC is the purpose of the MAC of a session.
 const sessionMAC = "ferry admin session"
 
-// encodeWithMAC returns content and its MAC as a text, for verifyMAC.
 func encodeWithMAC(purpose string, content []byte, token string) string {
 	return base64.RawURLEncoding.EncodeToString(append(content, tokenMAC(purpose, content, token)...))
 }
@@ -91,7 +85,6 @@ func tokenMAC(purpose string, content []byte, token string) []byte {
 	return m.Sum(nil)
 }
 
-// verifyMAC returns the content of a text that ends with its MAC.
 func verifyMAC(purpose, text, token string) ([]byte, bool) {
 	b, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil || len(b) < sha256.Size {
@@ -101,7 +94,6 @@ func verifyMAC(purpose, text, token string) ([]byte, bool) {
 	return content, hmac.Equal(mac, tokenMAC(purpose, content, token))
 }
 
-// parse returns a session that is good.
 func (s *Sessions) parse(value, token string) (v session, ok bool) {
 	b, ok := verifyMAC(sessionMAC, value, token)
 	if !ok || len(b) < sessionHead || len(b) < sessionHead+int(b[sessionHead-1]) {
@@ -117,7 +109,6 @@ func (s *Sessions) parse(value, token string) (v session, ok bool) {
 	return v, !out && s.now().Before(v.end)
 }
 
-// of returns the session of a request's cookies.
 func (s *Sessions) of(r *http.Request, token string) (session, bool) {
 	for _, c := range r.CookiesNamed(sessionCookie) {
 		if v, ok := s.parse(c.Value, token); ok {
@@ -127,7 +118,6 @@ func (s *Sessions) of(r *http.Request, token string) (session, bool) {
 	return session{}, false
 }
 
-// revoke ends the sessions of a request's cookies.
 func (s *Sessions) revoke(r *http.Request, token string) {
 	for _, c := range r.CookiesNamed(sessionCookie) {
 		if v, ok := s.parse(c.Value, token); ok {
@@ -162,7 +152,6 @@ func (s *Sessions) forgetOldest() {
 	delete(s.revoked, oldest)
 }
 
-// Login is the response of /console/login.
 type Login struct {
 	// Required: the pages require a token. SignedIn: this request may see them.
 	Required bool `json:"required"`
@@ -174,7 +163,6 @@ type Login struct {
 	OIDC string `json:"oidc,omitempty"`
 }
 
-// state returns the response about a request.
 func (a access) state(r *http.Request) Login {
 	l := Login{Required: a.token, OIDC: a.oidc.host()}
 	role, v := a.roleOf(r)
@@ -184,7 +172,6 @@ func (a access) state(r *http.Request) Login {
 	return l
 }
 
-// adminCookie is a cookie of these pages.
 func adminCookie(r *http.Request, name, value, path string, age time.Duration, site http.SameSite) *http.Cookie {
 	return &http.Cookie{
 		Name: name, Value: value, Path: path, MaxAge: int(age.Seconds()),

@@ -15,12 +15,10 @@ import (
 // setting has changed.
 var ErrRefused = errors.New("admin: the settings are invalid, so nothing was changed")
 
-// Settings is the response of /config.
 type Settings struct {
 	Settings []config.SettingValue `json:"settings"`
 }
 
-// ReloadResult is the response of POST /reload.
 type ReloadResult struct {
 	// Changed settings are in force; Restart settings need a restart.
 	Changed []config.Change `json:"changed"`
@@ -29,7 +27,6 @@ type ReloadResult struct {
 	Notes []string `json:"notes"`
 }
 
-// Level is the response of /log-level.
 type Level struct {
 	Level string `json:"level"`
 }
@@ -37,26 +34,21 @@ type Level struct {
 // ErrNotUpgraded is wrapped by the errors of [SettingsConfig].Upgrade: this process goes on.
 var ErrNotUpgraded = errors.New("admin: no other process has taken over")
 
-// UpgradeResult is the response of POST /upgrade.
 type UpgradeResult struct {
-	// Process is the id of the process that takes over.
 	Process int `json:"process"`
 }
 
-// SettingsConfig holds the sources of the pages about settings.
 type SettingsConfig struct {
 	// Values returns the settings in force, with secrets hidden.
 	Values func() []config.SettingValue
 	// Reload reloads all settings, or none and returns ErrRefused.
 	Reload func(context.Context) (ReloadResult, error)
-	// Level is the log level.
-	Level *slog.LevelVar
+	Level  *slog.LevelVar
 	// Upgrade starts the program again and lets the new process take over, or returns
 	// ErrNotUpgraded. It takes seconds. Nil: no page.
 	Upgrade func(context.Context) (UpgradeResult, error)
 }
 
-// settingPages registers the pages about settings, reload and log level.
 func settingPages(mux *http.ServeMux, cfg *SettingsConfig, log *slog.Logger) {
 	mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) {
 		writeAnswer(w, Settings{cfg.Values()}, nil)
@@ -84,7 +76,6 @@ func settingPages(mux *http.ServeMux, cfg *SettingsConfig, log *slog.Logger) {
 	})
 }
 
-// levels are the values of the setting log_level.
 var levels = []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
 
 // LevelName returns the name of a level in the setting log_level.

@@ -104,7 +104,6 @@ func (w *Writer) Close(lost uint64) error {
 
 var le = binary.LittleEndian
 
-// begin starts a block, whose length end sets.
 func (w *Writer) begin(kind uint32, words ...uint32) {
 	w.block = le.AppendUint32(w.block[:0], kind)
 	w.block = le.AppendUint32(w.block, 0)
@@ -123,7 +122,6 @@ func (w *Writer) option(code uint16, value []byte) {
 	w.block = pad(append(w.block, value...))
 }
 
-// end ends the options and writes the block.
 func (w *Writer) end() error {
 	w.block = le.AppendUint32(w.block, 0)
 	n := uint32(len(w.block) + 4)
@@ -154,7 +152,6 @@ func sessionAddrs(transport string, session uint64) (player, relay netip.AddrPor
 		netip.AddrPortFrom(netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: 1}), relayPort)
 }
 
-// appendPacket appends an IP packet with a UDP header and a message.
 func appendPacket(b []byte, from, to netip.AddrPort, msg []byte) []byte {
 	begin, size := len(b), uint16(8+len(msg))
 	var pseudo uint32 // sum of the pseudo header that the checksum of UDP covers
@@ -187,7 +184,6 @@ func appendPacket(b []byte, from, to netip.AddrPort, msg []byte) []byte {
 	return b
 }
 
-// sum adds the 16-bit words of b.
 func sum(b []byte) (s uint32) {
 	for ; len(b) >= 2; b = b[2:] {
 		s += uint32(binary.BigEndian.Uint16(b))

@@ -21,8 +21,7 @@ import (
 type Config struct {
 	// Title is the program and its version; Mode is "dev", "serve", "relay" or "api".
 	Title, Mode string
-	// Host is the name of the machine. Relay is the id of the relay, and Region its region; empty:
-	// none.
+	// Relay is the id of the relay, Region its region; empty: none.
 	Host, Relay, Region string
 	Since               time.Time
 	// Stats and Probe are of the relay. Nil: the process has none.
@@ -33,22 +32,19 @@ type Config struct {
 	// Summaries returns the summaries of relays of the fleet by their ids, of a process without a
 	// relay.
 	Summaries func(ctx context.Context, relays []string) map[string]operator.Summary
-	// Matches returns the number of matches of the relay.
-	Matches func(context.Context) (int, error)
+	Matches   func(context.Context) (int, error)
 	// Conditions returns what an operator should know of the process.
 	Conditions func() []Condition
 	// Refusals returns the newest refused messages of known allocations. Nil: none. Those of
 	// [Console.CountRefusal] are counted by network.
 	Refusals func() []timeline.Event
 	Log      *Log
-	// Audit is what operators did.
-	Audit *Log
+	Audit    *Log
 	// Viewer reports whether the person who made a request may look now, and returns a name by
 	// which their connections are counted; empty: they are not.
 	Viewer func(*http.Request) (name string, ok bool)
 }
 
-// Condition is a part of the process and its state.
 type Condition = operator.Condition
 
 // Sample is the state of the process at one time. Counters are since the start.
@@ -163,7 +159,6 @@ func (c *collector) stop() {
 	clear(c.browsers)
 }
 
-// publish keeps a sample and its JSON, and sends it to the browsers.
 func (c *collector) publish(s Sample, sample []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -197,7 +192,6 @@ func (c *collector) sample(ctx context.Context) Sample {
 	return s
 }
 
-// addRelay adds the state of the relay of this process.
 func (c *collector) addRelay(ctx context.Context, s *Sample) {
 	st := c.cfg.Stats()
 	page := admin.StatsOf(st, s.At, c.cfg.Since)
@@ -222,7 +216,6 @@ func (c *collector) addRelay(ctx context.Context, s *Sample) {
 	s.Load = &l
 }
 
-// askFleet asks the relays of the fleet.
 func (c *collector) askFleet(ctx context.Context) {
 	f := FleetState{At: time.Now()}
 	nodes, err := c.cfg.Nodes(ctx)
@@ -253,7 +246,6 @@ func fleetNode(n operator.Node, summaries map[string]operator.Summary) FleetNode
 	return all
 }
 
-// addFleet adds the sum of the relays that answered, and what is wrong with them.
 func (c *collector) addFleet(s *Sample) {
 	c.mu.Lock()
 	f := c.fleet
@@ -273,7 +265,6 @@ func (c *collector) addFleet(s *Sample) {
 	s.Load.At = s.At
 }
 
-// state returns the fleet, or this process alone.
 func (c *collector) state(ctx context.Context) FleetState {
 	c.mu.Lock()
 	f, last := c.fleet, c.last
@@ -410,7 +401,6 @@ func (c *collector) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Refusal is an item of /console/data/refusals.
 type Refusal struct {
 	ID       string    `json:"id"`
 	What     string    `json:"what"`

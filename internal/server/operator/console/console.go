@@ -25,7 +25,6 @@ var dist embed.FS
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// file is a file of the page.
 type file struct {
 	kind, tag        string
 	content, gzipped []byte

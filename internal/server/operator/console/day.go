@@ -39,20 +39,17 @@ func (c *collector) addToDay(l operator.Load) {
 	c.day = append(c.day, l)
 }
 
-// history returns the day.
 func (c *collector) history() Day {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Day{append([]operator.Load{}, c.day...), append([]operator.Condition{}, c.changes...)}
 }
 
-// FleetNode is a process of the fleet with what its relay tells.
 type FleetNode struct {
 	operator.Node
 	Summary *operator.Summary `json:"summary,omitempty"` // nil: the relay did not answer, or is older
 }
 
-// FleetState is the response of /console/data/fleet.
 type FleetState struct {
 	At    time.Time   `json:"at"`
 	Nodes []FleetNode `json:"nodes"`

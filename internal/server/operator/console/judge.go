@@ -43,7 +43,6 @@ type judge struct {
 	changes  []Condition // the oldest first
 }
 
-// add keeps the statistics of a second.
 func (j *judge) add(at time.Time, st *engine.Stats) {
 	if len(j.readings) == keptSamples {
 		j.readings = slices.Delete(j.readings, 0, 1)
@@ -56,7 +55,6 @@ func (j *judge) add(at time.Time, st *engine.Stats) {
 // before returns the reading so many samples before the newest one, or the oldest.
 func (j *judge) before(samples int) *reading { return &j.readings[max(0, len(j.readings)-1-samples)] }
 
-// perSecond returns the change of a counter per second between two readings.
 func perSecond(from, to *reading, counter func(*reading) uint64) float64 {
 	seconds := to.at.Sub(from.at).Seconds()
 	if a, b := counter(from), counter(to); seconds > 0 && b > a {
@@ -73,7 +71,6 @@ func (r *reading) dropped() (sum uint64) {
 	return sum + r.kernelDrops
 }
 
-// load returns the present rates.
 func (j *judge) load() operator.Load {
 	from, to := j.before(nowSeconds), j.before(0)
 	return operator.Load{

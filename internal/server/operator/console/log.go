@@ -15,7 +15,6 @@ const (
 	maxLine = 2000
 )
 
-// Line is a line of the log.
 type Line struct {
 	Time  time.Time `json:"time"`
 	Level string    `json:"level"`
@@ -32,7 +31,6 @@ type Log struct {
 	lines  *lineRing
 }
 
-// lineRing holds the last lines.
 type lineRing struct {
 	mu   sync.Mutex // guards what follows
 	ring [keptLines]Line

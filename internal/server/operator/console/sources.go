@@ -37,14 +37,12 @@ type Source struct {
 	Reasons []string  `json:"reasons"`
 }
 
-// source counts the messages of one network.
 type source struct {
 	Source
 	seconds [sourceSeconds]uint32 // by second modulo sourceSeconds
 	at      int64                 // the second that was counted last
 }
 
-// forward makes now the present second.
 func (s *source) forward(now int64) {
 	for n := min(now-s.at, sourceSeconds); n > 0; n-- {
 		s.seconds[(now-n+1)%sourceSeconds] = 0
@@ -69,7 +67,6 @@ func networkOf(a netip.Addr) netip.Prefix {
 	return p
 }
 
-// count counts a refused message.
 func (s *sources) count(e engine.RefuseEvent, now time.Time) {
 	if !e.From.IsValid() {
 		return

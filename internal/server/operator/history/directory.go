@@ -88,7 +88,6 @@ func (d *Directory) forget(id proto.AllocationID) {
 	delete(d.owners, id)
 }
 
-// allOwners returns the owners of all allocations.
 func (d *Directory) allOwners() map[proto.AllocationID]Owner {
 	d.mu.Lock()
 	defer d.mu.Unlock()

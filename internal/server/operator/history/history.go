@@ -30,7 +30,6 @@ const (
 	handOverWithin = 10 * time.Second
 )
 
-// Config configures a History.
 type Config struct {
 	Directory *Directory // required
 	// Relay is the one that is explained. Nil: there is none, and only calls are recorded.
@@ -43,7 +42,6 @@ type Config struct {
 	Logger     *slog.Logger // required
 }
 
-// History writes events into a timeline, and explains them. It implements admin.History.
 type History struct {
 	*Directory
 	cfg      Config
@@ -103,7 +101,6 @@ func (h *History) add(e timeline.Event) {
 	h.line.Add(e, time.Now())
 }
 
-// addBoth adds an event of two allocations to each of them.
 func (h *History) addBoth(k timeline.Kind, a, b proto.AllocationID) {
 	h.add(timeline.Event{ID: a, Peer: b, Kind: k})
 	h.add(timeline.Event{ID: b, Peer: a, Kind: k})
@@ -157,7 +154,6 @@ var limitReasons = map[string]string{
 	"seats":   "the player's live hosts at this relay have as many seats as those of one player may (player_seats)",
 }
 
-// endText says why an allocation ended.
 func (h *History) endText(why engine.EndReason) string {
 	if why == engine.EndLost {
 		return fmt.Sprintf("it did not come back within %d s of the relay's restart", int(h.cfg.RecoverFor.Seconds()))
@@ -165,7 +161,6 @@ func (h *History) endText(why engine.EndReason) string {
 	return why.String()
 }
 
-// handed is what a process hands over to the one that replaces it.
 type handed struct {
 	Owners   map[proto.AllocationID]Owner
 	Events   []timeline.Event

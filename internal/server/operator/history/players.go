@@ -91,7 +91,6 @@ func (a *accounts) evict() {
 	delete(a.byPlayer, smallest)
 }
 
-// kept is a copy of accounts, as it is handed over.
 type kept struct {
 	Since    time.Time
 	ByPlayer map[alloc.PlayerHash]account
@@ -104,7 +103,6 @@ func (a *accounts) all() kept {
 	return kept{a.since, maps.Clone(a.byPlayer), maps.Clone(a.others)}
 }
 
-// restore adds what an earlier process has counted.
 func (a *accounts) restore(before kept) {
 	for player, used := range before.ByPlayer {
 		a.add(player, used)
@@ -119,7 +117,6 @@ func (a *accounts) restore(before kept) {
 	}
 }
 
-// countEnd counts what the player of an allocation that has ended has used with it.
 func (h *History) countEnd(e engine.EndEvent) {
 	if e.Player != (alloc.PlayerHash{}) { // Else it was of an earlier run, and did not come back.
 		h.accounts.add(e.Player, account{e.Tenant, h.PlayerOf(e.ID), countsOf(e.EverBound, e.Age, e.SentDatagrams, e.SentBytes)})

@@ -29,7 +29,6 @@ type privateSources struct {
 	logged  time.Time
 }
 
-// look reads the counter, and logs if it has grown.
 func (p *privateSources) look() {
 	n := p.stats().Drops["private"]
 	p.mu.Lock()
@@ -53,7 +52,6 @@ func (p *privateSources) droppedSince(t time.Time) bool {
 	return p.newest.After(t)
 }
 
-// run looks until ctx ends.
 func (p *privateSources) run(ctx context.Context) {
 	periodic.Run(ctx, privateLookEvery, p.look)
 }

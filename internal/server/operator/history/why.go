@@ -57,13 +57,11 @@ func (h *History) Why(ctx context.Context, id proto.AllocationID) (operator.Why,
 // whyPlayers is the largest number of players that an answer explains.
 const whyPlayers = 100
 
-// known is what is known of an allocation.
 type known struct {
 	timeline.Player
 	match proto.AllocationID // the host, zero if it is not known
 }
 
-// role returns the role of the allocation, "" if it is not known.
 func (p *known) role() string {
 	switch {
 	case p.Host:
@@ -74,7 +72,6 @@ func (p *known) role() string {
 	return ""
 }
 
-// player returns what is known of an allocation.
 func (h *History) player(ctx context.Context, id proto.AllocationID) (p known, err error) {
 	live, _, err := h.cfg.Relay.Allocations(ctx, engine.Filter{ID: id}, 0, 1)
 	if err != nil {

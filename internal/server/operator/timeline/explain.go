@@ -5,7 +5,6 @@ import (
 	"time"
 )
 
-// Player is what is known of an allocation, for [Explain].
 type Player struct {
 	Host   bool    // it is a host's
 	Events []Event // of it, see [Timeline.Of]
@@ -43,13 +42,11 @@ type LargeMessages struct{ Dropped, Forwarded uint32 }
 // NarrowPath has the size in bytes of the largest packet that a path takes, and that of the content in it.
 type NarrowPath struct{ MTU, Content int }
 
-// Relay is what explains the state of its players.
 type Relay struct {
 	// Began is when the relay began to run, and ReturnBy the time until which allocations of
 	// the run before may come back.
 	Began, ReturnBy time.Time
-	// UDPPort is the port that players have to reach.
-	UDPPort uint16
+	UDPPort         uint16
 	// DroppedPrivate: it has dropped datagrams from private networks since the player's
 	// reservation. Over DTLS, they do not tell whose they are.
 	DroppedPrivate bool
@@ -145,7 +142,6 @@ func (p *Player) unknownBefore() string {
 	return "its earlier events are too old to be kept, or of an earlier run"
 }
 
-// explainAbsent is for one that is not live.
 func (p *Player) explainAbsent(s *summary) string {
 	switch {
 	case s.ended != nil:
@@ -290,7 +286,6 @@ func (p *Player) times(e *Event) string {
 	return fmt.Sprintf("(%s, the last %s): %s", n, p.ago(e), e.Reason)
 }
 
-// summary holds the newest event of each kind.
 type summary struct {
 	last, reserved, returned, joined, bound, linked, unlinked, ended *Event
 
@@ -317,7 +312,6 @@ func summarize(events []Event) (s summary) {
 	return s
 }
 
-// age is a duration in words.
 func age(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < 2*time.Minute:

@@ -13,7 +13,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Kind is what happened.
 type Kind uint8
 
 // The kinds. Peer is another allocation, where there is one. A live upgrade hands their numbers
@@ -55,7 +54,6 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// Event is one event, or several like it.
 type Event struct {
 	ID       proto.AllocationID
 	Project  string // "" if it is not known
@@ -210,7 +208,6 @@ func (t *Timeline) newestOfProject(project string) iter.Seq[*entry] {
 
 func (t *Timeline) at(number uint64) *entry { return &t.ring[number%uint64(len(t.ring))] }
 
-// oldest returns the number of the oldest entry in the ring.
 func (t *Timeline) oldest() uint64 {
 	if n := uint64(len(t.ring)); t.last > n {
 		return t.last - n + 1

@@ -22,7 +22,6 @@ import (
 // ErrConfig is wrapped by the errors of [NewAdmission], [NewWebhooks] and [NewTarget].
 var ErrConfig = errors.New("hooks: bad configuration")
 
-// The defaults of [AdmissionConfig].
 const (
 	DefaultAdmissionTimeout = time.Second
 	DefaultConcurrent       = 64
@@ -33,18 +32,15 @@ const (
 	maxReason   = 200     // bytes of a reason
 )
 
-// Request is the JSON body that an admission program gets.
 type Request struct {
-	Call        string `json:"call"` // "allocate", "join" or "migrate"
-	Project     string `json:"project"`
-	Environment string `json:"environment"`
-	Player      string `json:"player"`
-	Kind        string `json:"kind"` // "player" or "server"
-	// Region and MaxConnections are those of the host's request.
+	Call           string `json:"call"` // "allocate", "join" or "migrate"
+	Project        string `json:"project"`
+	Environment    string `json:"environment"`
+	Player         string `json:"player"`
+	Kind           string `json:"kind"` // "player" or "server"
 	Region         string `json:"region,omitempty"`
 	MaxConnections int    `json:"maxConnections,omitempty"`
-	// Host is the allocation to which the join code leads, of a join, and of a migrate, by
-	// which a player would take the place of that host.
+	// Host is the allocation to which the join code of a join or a migrate leads.
 	Host string `json:"host,omitempty"`
 }
 
@@ -68,12 +64,11 @@ type AdmissionConfig struct {
 	// and when it answers it again, one a minute for requests that fail in between, and the
 	// reason of each at debug level. Nil: no log.
 	Logger *slog.Logger
-	// Now is the clock of signatures. Nil: time.Now.
-	Now func() time.Time
+	Now    func() time.Time
 }
 
-// Admission asks a program of the operator whether a reservation is admitted. Its
-// methods may be called concurrently.
+// Admission asks a program of the operator whether a reservation is admitted. It
+// may be used concurrently.
 type Admission struct {
 	cfg      AdmissionConfig
 	endpoint *outcall.Endpoint
@@ -85,8 +80,7 @@ type Admission struct {
 	lastWarned                       atomic.Int64          // Unix time of warn's last line
 }
 
-// NewAdmission returns an Admission, or an error that wraps ErrConfig. It opens no
-// connection.
+// NewAdmission opens no connection. Its errors wrap ErrConfig.
 func NewAdmission(cfg AdmissionConfig) (*Admission, error) {
 	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultAdmissionTimeout)
 	cfg.Concurrent = cmp.Or(cfg.Concurrent, DefaultConcurrent)
@@ -118,8 +112,7 @@ func NewAdmission(cfg AdmissionConfig) (*Admission, error) {
 	return a, nil
 }
 
-// logConnects logs that no connection to the program opens, and that one does again. Between
-// the two, one request each breakerTimeout tries.
+// Between the two lines of logConnects, one request each breakerTimeout tries.
 func (a *Admission) logConnects(_ string, from, to gobreaker.State) {
 	switch {
 	case from == gobreaker.StateClosed:
@@ -143,7 +136,7 @@ func (a *Admission) warn(cause error) {
 	}
 }
 
-// Close closes idle connections. Call it after the last call of Admit.
+// Close must be called after the last call of Admit.
 func (a *Admission) Close() { a.endpoint.Close() }
 
 // Admit returns nil if q is admitted, and alloc.DeniedError if it is not. Without a
@@ -201,7 +194,6 @@ func (a *Admission) allow(p *project) (done, connected func(error), err error) {
 	return done, connected, nil
 }
 
-// fallback returns the result of Admit for a request without a valid response.
 func (a *Admission) fallback(cause error) error {
 	a.cfg.Logger.Debug("admission: no valid response", "fail_open", a.cfg.FailOpen, "error", cause)
 	if a.cfg.FailOpen {
@@ -210,13 +202,11 @@ func (a *Admission) fallback(cause error) error {
 	return fmt.Errorf("hooks: %w: %w", alloc.ErrAdmissionUnavailable, cause)
 }
 
-// response is a valid response of the program.
 type response struct {
 	Allow  bool
 	Reason string
 }
 
-// send sends a request when it is its turn, and returns the response.
 func (a *Admission) send(ctx context.Context, p *project, q Request) (response, error) {
 	turn, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
 	err := a.pool.acquire(turn, p)
@@ -245,7 +235,7 @@ func (a *Admission) send(ctx context.Context, p *project, q Request) (response, 
 	return parseResponse(answer.Body)
 }
 
-// parseResponse parses a response, in which the member allow is required.
+// The member allow is required.
 func parseResponse(body []byte) (response, error) {
 	var in struct {
 		Allow  *bool  `json:"allow"`
@@ -260,7 +250,6 @@ func parseResponse(body []byte) (response, error) {
 	return response{*in.Allow, in.Reason}, nil
 }
 
-// newRequest returns the body of an admission request.
 func newRequest(q alloc.AdmissionRequest) Request {
 	out := Request{
 		Call: "allocate", Kind: kindOf(q.Caller), Player: q.Caller.Player,
@@ -283,8 +272,7 @@ func kindOf(c alloc.Caller) string {
 	return "player"
 }
 
-// clean returns a reason that can be displayed: without control characters, and of
-// maxReason bytes at most.
+// clean returns a reason of maxReason bytes at most, without control characters.
 func clean(reason string) string {
 	reason = strings.ToValidUTF8(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -298,7 +286,6 @@ func clean(reason string) string {
 	return strings.TrimSpace(reason)
 }
 
-// AdmissionStats are counts since NewAdmission.
 type AdmissionStats struct {
 	Allowed, Denied uint64
 	Failed          uint64 // requests without a valid response

@@ -1,9 +1,6 @@
 // Package hooks calls an operator's own HTTP programs: an [Admission] asks one before
 // each reservation, [Webhooks] send events to another.
 //
-// The package defines both messages, their signature, and the behaviour when the program
-// is slow or unavailable. Neither call is on the path of a datagram.
-//
 // # Admission
 //
 // An admission request is a POST with a [Request] as JSON. A valid response has status
@@ -34,11 +31,9 @@
 //
 // A webhook is a POST with an [Event] as JSON. Any 2xx status acknowledges it. Without
 // one within 5 s the event is sent again after 1, 2, 4 and 8 s, and then dropped. The
-// queue holds 4,096 events in memory; further events are dropped. Both kinds of drops
-// are counted. An event may arrive twice, with the same id, and events may arrive in any
-// order. The event "ended" has what the player used with the allocation, for bills. Queued events are
-// lost when the process ends. [Webhooks.SetTarget] changes
-// receiver and secret, also for queued events.
+// queue holds 4,096 events in memory, which are lost when the process ends; further
+// events are dropped. An event may arrive twice, with the same id, and events may arrive
+// in any order.
 //
 // # The signature
 //

@@ -46,7 +46,6 @@ type pool struct {
 	lastLog    time.Time // of an open breaker
 }
 
-// project is a project with calls, or with recent failures.
 type project struct {
 	name    string
 	calls   int // that hold this record
@@ -57,7 +56,6 @@ type project struct {
 	logged  bool // the log says that the breaker is open
 }
 
-// turn is a call that waits for a slot.
 type turn struct {
 	project *project
 	granted chan struct{} // closed with the lock held
@@ -72,7 +70,6 @@ func newPool(size int, failOpen bool, log *slog.Logger) *pool {
 // that no project, however slow its answers are, makes another one wait.
 func (p *pool) quarter() int { return max(p.size/4, 1) }
 
-// enter returns the record of a project. The caller leaves it later.
 func (p *pool) enter(name string) *project {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,7 +94,6 @@ func (p *pool) enter(name string) *project {
 
 func isNotCounted(err error) bool { return errors.Is(err, errNotCounted) }
 
-// leave forgets a project without calls and without failures.
 func (p *pool) leave(q *project) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,8 +102,7 @@ func (p *pool) leave(q *project) {
 	}
 }
 
-// forgetIdle removes the project that has had no call for the longest time, unless all have
-// one. It is called with the lock held.
+// forgetIdle is called with the lock held, and does nothing if all projects have calls.
 func (p *pool) forgetIdle() {
 	var oldest *project
 	for _, q := range p.projects {
@@ -120,7 +115,6 @@ func (p *pool) forgetIdle() {
 	}
 }
 
-// acquire takes a slot for a call, or waits for one until ctx is done.
 func (p *pool) acquire(ctx context.Context, q *project) error {
 	p.mu.Lock()
 	if p.mayTake(q) {
@@ -181,7 +175,7 @@ func (p *pool) release(q *project) {
 	}
 }
 
-// report counts the outcome of a request of a project: a failure if err is not nil.
+// report counts a failure if err is not nil.
 func (p *pool) report(q *project, done func(error), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -212,8 +206,8 @@ func (p *pool) report(q *project, done func(error), err error) {
 	}
 }
 
-// open returns the number of projects whose breaker is open or tries, without those that have
-// had no call for some time, which it forgets. It is called with the lock held.
+// open also forgets projects that have had no call for some time. It is called with the lock
+// held.
 func (p *pool) open(now time.Time) (n int) {
 	for name, q := range p.projects {
 		switch {
@@ -226,7 +220,6 @@ func (p *pool) open(now time.Time) (n int) {
 	return n
 }
 
-// openBreakers is open for a metric.
 func (p *pool) openBreakers() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

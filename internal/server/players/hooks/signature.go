@@ -11,15 +11,12 @@ import (
 	"time"
 )
 
-// SignatureHeader is the name of the header with the signature of a body.
 const SignatureHeader = "Ferry-Signature"
 
 // MinSecret is the least length of a secret, in bytes.
 const MinSecret = 16
 
-// Errors of [Verify].
 var (
-	// ErrSignature: the signature is malformed or was made with another secret.
 	ErrSignature = errors.New("hooks: wrong signature")
 	// ErrOld: the time of the signature is too far from now.
 	ErrOld = errors.New("hooks: signature time is out of tolerance")
@@ -31,8 +28,8 @@ func Sign(secret, body []byte, at time.Time) string {
 	return "t=" + t + ",v1=" + hex.EncodeToString(digest(secret, t, body))
 }
 
-// Verify returns nil if body was signed with the secret within tolerance of now, else
-// ErrSignature or ErrOld.
+// Verify returns nil if body was signed within tolerance of now, else ErrSignature or
+// ErrOld.
 func Verify(secret, body []byte, header string, now time.Time, tolerance time.Duration) error {
 	t, sum, ok := strings.Cut(header, ",")
 	t, isTime := strings.CutPrefix(t, "t=")
@@ -56,7 +53,6 @@ func digest(secret []byte, t string, body []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// checkSecret rejects a secret that is too short.
 func checkSecret(secret []byte) error {
 	if len(secret) < MinSecret {
 		return fmt.Errorf("%w: a secret has at least %d bytes: openssl rand -hex 24", ErrConfig, MinSecret)

@@ -16,7 +16,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/players/outcall"
 )
 
-// The defaults of [WebhookConfig].
 const (
 	DefaultQueue    = 4096
 	DefaultSenders  = 4
@@ -24,7 +23,6 @@ const (
 	DefaultBackoff  = time.Second
 )
 
-// EventHeader is the name of the header with the id of an event.
 const EventHeader = "Ferry-Event-Id"
 
 // WebhookConfig configures [Webhooks]. A zero field selects its default.
@@ -33,8 +31,7 @@ type WebhookConfig struct {
 	// AllowPrivate on a private network. Required.
 	URL          string
 	AllowPrivate bool
-	// Secret signs events. Required.
-	Secret []byte
+	Secret       []byte
 	// Queue is the capacity of the queue in events, Senders the number of events
 	// that are sent concurrently. 0: 4096 and 4.
 	Queue, Senders int
@@ -43,17 +40,14 @@ type WebhookConfig struct {
 	Attempts int
 	Backoff  time.Duration
 	// Timeout bounds one attempt; 0 means 5 s.
-	Timeout time.Duration
-	// Transport replaces the network in tests. Nil: a transport of its own.
+	Timeout   time.Duration
 	Transport http.RoundTripper
 	// Logger gets dropped events. Nil: no log.
 	Logger *slog.Logger
-	// Now is the clock. Nil: time.Now.
-	Now func() time.Time
+	Now    func() time.Time
 }
 
-// Webhooks send events to a program of the operator. The methods may be called
-// concurrently.
+// Webhooks send events to a program of the operator. They may be used concurrently.
 type Webhooks struct {
 	cfg    WebhookConfig
 	target atomic.Pointer[Target]
@@ -63,8 +57,7 @@ type Webhooks struct {
 	lastFullLog                 atomic.Int64 // Unix time of the last log message about a full queue
 }
 
-// NewWebhooks returns Webhooks, or an error that wraps ErrConfig. No event is sent
-// before Run.
+// NewWebhooks sends no event before Run. Its errors wrap ErrConfig.
 func NewWebhooks(cfg WebhookConfig) (*Webhooks, error) {
 	cfg.setDefaults()
 	t, err := NewTarget(cfg)
@@ -104,7 +97,6 @@ func (w *Webhooks) Send(e Event) {
 	}
 }
 
-// logFull logs that the queue is full, at most once a minute.
 func (w *Webhooks) logFull() {
 	now, last := w.cfg.Now().Unix(), w.lastFullLog.Load()
 	if now-last >= 60 && w.lastFullLog.CompareAndSwap(last, now) {
@@ -142,7 +134,6 @@ func (w *Webhooks) sendAll(ctx context.Context) {
 	}
 }
 
-// deliver sends an event until the receiver acknowledges it or the attempts are used up.
 func (w *Webhooks) deliver(ctx context.Context, e Event) {
 	body, err := json.Marshal(e)
 	for attempt := 1; err == nil; attempt++ {
@@ -164,7 +155,6 @@ func (w *Webhooks) deliver(ctx context.Context, e Event) {
 	w.cfg.Logger.Warn("webhooks: an event was dropped", "type", string(e.Type), "id", e.ID, "error", err)
 }
 
-// attempt sends an event once. It returns nil if the receiver acknowledged the event.
 func (w *Webhooks) attempt(ctx context.Context, id string, body []byte) error {
 	t, header := w.target.Load(), make(http.Header)
 	header.Set(SignatureHeader, Sign(t.secret, body, w.cfg.Now()))
@@ -176,7 +166,6 @@ func (w *Webhooks) attempt(ctx context.Context, id string, body []byte) error {
 	return err
 }
 
-// WebhookStats are counts of events since NewWebhooks.
 type WebhookStats struct {
 	Sent    uint64 // acknowledged by the receiver
 	Retried uint64 // attempts after the first
@@ -197,8 +186,7 @@ type Target struct {
 	secret   []byte
 }
 
-// NewTarget returns the target of a configuration, or an error that wraps ErrConfig. It
-// opens no connection.
+// NewTarget opens no connection. Its errors wrap ErrConfig.
 func NewTarget(cfg WebhookConfig) (*Target, error) {
 	cfg.setDefaults()
 	if err := checkSecret(cfg.Secret); err != nil {
@@ -218,10 +206,8 @@ func NewTarget(cfg WebhookConfig) (*Target, error) {
 // events. An attempt in progress completes at the old target.
 func (w *Webhooks) SetTarget(t *Target) { w.target.Swap(t).endpoint.Close() }
 
-// Type is the kind of an event.
 type Type string
 
-// The types of events.
 const (
 	// Allocated: an allocation was reserved, for a host or for a joining player.
 	Allocated Type = "allocated"
@@ -236,7 +222,6 @@ const (
 	Ended Type = "ended"
 )
 
-// Event is the body of a webhook.
 type Event struct {
 	// ID does not change when an event is sent again.
 	ID   string    `json:"id"`

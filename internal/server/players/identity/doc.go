@@ -1,9 +1,6 @@
 // Package identity verifies bearer tokens: JSON Web Tokens (RFC 7519) that a trusted
 // issuer has signed.
 //
-// A [Verifier] turns a token into an [Identity] or an error. It knows neither HTTP nor
-// permissions.
-//
 // # Verification
 //
 // The checks, in this order:
@@ -32,12 +29,6 @@
 // in use without a time limit, and the fetch is repeated after 1 s to 1 min. Keys of an
 // unknown type are skipped.
 //
-// # Changing issuers
-//
-// A [Verifier] is immutable. [Verifier.With] returns one for other issuers that shares
-// the fetched keys, and [Verifier.Activate] makes Run keep its keys fresh. Issuers in
-// both are not fetched again; removed issuers are fetched no more.
-//
 // # Players
 //
 // A player is identified by the sub of the token within project and environment. Issuers
@@ -46,11 +37,6 @@
 //
 // # Presets
 //
-// [Unity] is a preset for tokens of Unity Authentication. Known from the published SDK:
-// sub is the player's id, and aud is a list with envName:<environment>. Tokens are signed
-// with RS256 under published keys. Not verified with a real token: the addresses of issuer
-// and keys, and the claim project_id. All of Unity's customers share that issuer, so the
-// project must be configured.
-//
-// [Development] is for tokens of [Mint], signed with a secret.
+// [Unity] is a preset for tokens of Unity Authentication, [Development] for those of
+// [Mint].
 package identity

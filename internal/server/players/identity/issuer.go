@@ -27,8 +27,7 @@ type Issuer struct {
 	Audience []string
 	// JWKSURL is the address of the published keys: https, or http on loopback.
 	// Exactly one of JWKSURL and HS256Key is required.
-	JWKSURL string
-	// HS256Key is a secret of at least 32 bytes that signs and verifies tokens.
+	JWKSURL  string
 	HS256Key []byte
 	// ProjectClaim names the claim with the project. Project is the project of
 	// all tokens; with both, the claim must be equal to Project.
@@ -39,16 +38,18 @@ type Issuer struct {
 	// EnvironmentAudience, in place of EnvironmentClaim, is the prefix of the
 	// value of aud that has the environment. A token must have exactly one such value.
 	EnvironmentAudience string
-	// PlayerClaim names the claim with the player. Empty: sub.
-	PlayerClaim string
+	PlayerClaim         string
 	// KindClaim names the claim whose value is "player" or "server". Server is the kind
 	// of tokens without that claim.
 	KindClaim string
 	Server    bool
 }
 
-// Unity returns the rule for tokens of Unity Authentication of one project. The package
-// documentation lists what is not verified.
+// Unity returns the rule for tokens of Unity Authentication of one project. Known from
+// the published SDK: sub is the player's id, aud is a list with envName:<environment>,
+// RS256. Not verified with a real token: the addresses of issuer and keys, and the
+// claim project_id. All of Unity's customers share that issuer, so the project must be
+// configured.
 func Unity(project string) Issuer {
 	return Issuer{
 		Issuer:              "https://player-auth.services.api.unity.com",
@@ -59,13 +60,11 @@ func Unity(project string) Issuer {
 	}
 }
 
-// The issuer and the audience of tokens that [Mint] makes, unless said otherwise.
 const (
 	DevelopmentIssuer   = "ferry-dev"
 	DevelopmentAudience = "ferry"
 )
 
-// The claims of development tokens besides sub.
 const (
 	claimProject     = "project"
 	claimEnvironment = "environment"
@@ -144,8 +143,7 @@ func checkSecret(secret []byte) error {
 // maxPlayer bounds a name in bytes.
 const maxPlayer = 256
 
-// identify returns the identity in the claims, by the first rule that fits. The error
-// is that of the last rule.
+// The error of identify is that of the last rule.
 func (i *issuer) identify(claims jwt.MapClaims) (id Identity, err error) {
 	for _, rule := range i.rules {
 		if id, err = rule.identify(claims); err == nil {
@@ -186,7 +184,6 @@ func (i *Issuer) identify(claims jwt.MapClaims) (Identity, error) {
 	return id, err
 }
 
-// fromAudience returns the environment in the audience, which must have exactly one.
 func (i *Issuer) fromAudience(audience []string) (found string, err error) {
 	for _, a := range audience {
 		name, ok := strings.CutPrefix(a, i.EnvironmentAudience)
@@ -201,7 +198,6 @@ func (i *Issuer) fromAudience(audience []string) (found string, err error) {
 	return checkName("the environment in the audience", found, i.Environment)
 }
 
-// server reports whether the token is a backend's.
 func (i *Issuer) server(claims jwt.MapClaims) (bool, error) {
 	if i.KindClaim == "" {
 		return i.Server, nil
@@ -231,7 +227,6 @@ func nameFromClaim(claims jwt.MapClaims, claim, wanted string) (string, error) {
 	return checkName("claim "+claim, name, wanted)
 }
 
-// checkName returns name if it is valid and equals wanted, unless wanted is empty.
 func checkName(what, name, wanted string) (string, error) {
 	if !isValidName(name) {
 		return "", fmt.Errorf("%w: %s is missing or not a name", ErrRules, what)
@@ -252,19 +247,14 @@ func claimText(claims jwt.MapClaims, claim string) (string, error) {
 	return checkName("claim "+claim, name, "")
 }
 
-// isValidName reports whether a name can be stored, compared and displayed.
 func isValidName(name string) bool {
 	return name != "" && len(name) <= maxPlayer && utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl)
 }
 
-// MintRequest describes a development token.
 type MintRequest struct {
-	// Secret signs the token: at least 32 bytes. Required.
-	Secret []byte
-	// Identity is the holder of the token. All names are required.
+	Secret   []byte
 	Identity Identity
-	// Valid is the lifetime of the token. Required.
-	Valid time.Duration
+	Valid    time.Duration
 	// Issuer and Audience are the iss and aud claims. Empty: those of [Development].
 	Issuer, Audience string
 	// Now is the time of issue.

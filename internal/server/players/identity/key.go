@@ -31,20 +31,17 @@ const (
 	maxRSABits = 8192
 )
 
-// maxKeys bounds the keys of one issuer.
 const maxKeys = 64
 
 // maxKeyID bounds a kid in bytes.
 const maxKeyID = 256
 
-// publicKey is one key of an issuer.
 type publicKey struct {
 	id  string
 	alg []string // permitted algorithms
 	key any      // the type for package jwt
 }
 
-// keySet is the immutable set of keys of an issuer.
 type keySet struct {
 	keys    []publicKey
 	skipped []error // reasons of skipped keys
@@ -87,8 +84,7 @@ var (
 	errField  = errors.New("has a missing or invalid member")
 )
 
-// parseKeys parses a JWKS document. It skips unusable keys; a document without a usable
-// key is an error.
+// parseKeys skips unusable keys; a document without a usable key is an error.
 func parseKeys(text []byte) (*keySet, error) {
 	var doc struct {
 		Keys []json.RawMessage `json:"keys"`

@@ -43,7 +43,6 @@ func newSource(url string, cfg Config, p *pool) (*source, error) {
 	return &source{url: url, endpoint: e, cfg: cfg, pool: p, wake: make(chan struct{}, 1)}, nil
 }
 
-// run fetches until ctx is done.
 func (s *source) run(ctx context.Context) {
 	defer s.endpoint.Close()
 	timer := time.NewTimer(0)
@@ -61,7 +60,7 @@ func (s *source) run(ctx context.Context) {
 	}
 }
 
-// markStarted records that a fetch is in progress, unless requestFetch has done so.
+// markStarted does nothing if requestFetch has recorded the fetch already.
 func (s *source) markStarted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,8 +125,7 @@ func (s *source) fetch(ctx context.Context) (*keySet, error) {
 	return set, nil
 }
 
-// find returns the key of a token. An unknown key causes a fetch if MinInterval permits
-// one.
+// An unknown key causes a fetch if MinInterval permits one.
 func (s *source) find(ctx context.Context, id, alg string) (any, error) {
 	checked := s.current.Load()
 	key, err := s.lookup(checked, id, alg)
@@ -222,7 +220,7 @@ type pool struct {
 
 func newPool() *pool { return &pool{changed: make(chan struct{}, 1)} }
 
-// setSources sets the sources that run keeps fresh. It does not modify the map.
+// setSources does not modify the map.
 func (p *pool) setSources(sources map[string]*source) {
 	p.mu.Lock()
 	p.sources = sources
@@ -239,7 +237,7 @@ func (p *pool) active() map[string]*source {
 	return p.sources
 }
 
-// run runs the current sources until ctx is done, and returns when none runs.
+// run returns when no source runs.
 func (p *pool) run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()

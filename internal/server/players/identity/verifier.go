@@ -14,7 +14,6 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// The defaults of [Config].
 const (
 	DefaultTTL           = 10 * time.Minute
 	DefaultMinInterval   = 30 * time.Second
@@ -26,22 +25,17 @@ const (
 
 // Config configures a [Verifier]. A zero field selects its default.
 type Config struct {
-	// Issuers are the rules for trusted tokens.
 	Issuers []Issuer
-	// TTL is the time after which keys are fetched again.
-	TTL time.Duration
+	TTL     time.Duration
 	// MinInterval is the minimum time between two fetches, per issuer, that tokens
 	// with unknown keys cause.
-	MinInterval time.Duration
-	// Wait bounds the wait of one token for a fetch.
-	Wait time.Duration
-	// FetchTimeout bounds one fetch.
+	MinInterval  time.Duration
+	Wait         time.Duration
 	FetchTimeout time.Duration
 	// RetryAfter is the wait after a failed fetch; it doubles after each further one
 	// up to MaxRetryAfter.
 	RetryAfter, MaxRetryAfter time.Duration
-	// Transport replaces the network in tests. Nil: a transport of its own.
-	Transport http.RoundTripper
+	Transport                 http.RoundTripper
 	// Logger gets fetches and their errors, never tokens or secrets. Nil: no log.
 	Logger *slog.Logger
 	// Now is the clock of tokens and of intervals. Nil: time.Now.
@@ -68,16 +62,11 @@ var (
 	// ErrMalformed: the token is not a JSON Web Token, is larger than MaxToken, or has
 	// critical extensions.
 	ErrMalformed = errors.New("identity: not a usable token")
-	// ErrAlgorithm: the algorithm is not permitted, in general or with this key.
 	ErrAlgorithm = errors.New("identity: algorithm is not permitted")
-	// ErrIssuer: the issuer is not trusted.
-	ErrIssuer = errors.New("identity: unknown issuer")
-	// ErrKey: the issuer has no such key.
-	ErrKey = errors.New("identity: unknown key")
-	// ErrSignature: the signature does not match the issuer's key.
+	ErrIssuer    = errors.New("identity: unknown issuer")
+	ErrKey       = errors.New("identity: unknown key")
 	ErrSignature = errors.New("identity: wrong signature")
-	// ErrExpired: the token has expired.
-	ErrExpired = errors.New("identity: token has expired")
+	ErrExpired   = errors.New("identity: token has expired")
 	// ErrTime: the token is not valid yet, or does not expire.
 	ErrTime = errors.New("identity: token is not valid now")
 	// ErrRules: the token is for another audience, or lacks project, environment or player.
@@ -87,7 +76,6 @@ var (
 	ErrKeysUnavailable = errors.New("identity: the issuer's keys are not available")
 )
 
-// ErrConfig is wrapped by the configuration errors of [New] and [Mint].
 var ErrConfig = errors.New("identity: bad configuration")
 
 // MaxToken is the largest size of a token in bytes.
@@ -96,12 +84,9 @@ const MaxToken = 8 << 10
 // leeway is the tolerated error of issuers' clocks.
 const leeway = 60 * time.Second
 
-// Identity is the identity of a token's holder.
 type Identity struct {
 	Tenant alloc.Tenant
-	// Player names the player within the tenant.
 	Player string
-	// Server marks a backend.
 	Server bool
 }
 
@@ -115,16 +100,15 @@ type Verifier struct {
 	pool    *pool // shared by all verifiers that With derives
 }
 
-// issuer is a trusted issuer: its keys, and its rules in the order of the
-// configuration.
+// issuer has its rules in the order of the configuration.
 type issuer struct {
 	secret []byte  // nil if there is a source
 	source *source // nil if there is a secret
 	rules  []Issuer
 }
 
-// New returns a verifier, or an error that wraps ErrConfig and has the index of the
-// rule. Without issuers it refuses every token. It fetches nothing before Run.
+// New fetches nothing before Run. Without issuers the verifier refuses every token.
+// Errors wrap ErrConfig and have the index of the rule.
 func New(cfg Config) (*Verifier, error) {
 	cfg.setDefaults()
 	v := &Verifier{cfg: cfg, pool: newPool()}
@@ -135,8 +119,8 @@ func New(cfg Config) (*Verifier, error) {
 	return v, err
 }
 
-// With returns a verifier for other issuers that is like v otherwise, or an error as
-// New does. It reuses keys that v has fetched. It fetches nothing before Activate.
+// With returns a verifier for other issuers, which reuses keys that v has fetched.
+// It fetches nothing before Activate.
 func (v *Verifier) With(issuers []Issuer) (*Verifier, error) {
 	next := &Verifier{
 		cfg: v.cfg, pool: v.pool, issuers: make(map[string]*issuer), sources: make(map[string]*source),
@@ -158,11 +142,10 @@ func (v *Verifier) With(issuers []Issuer) (*Verifier, error) {
 	return next, nil
 }
 
-// Activate makes the sources of v those that Run keeps fresh, in place of the sources
-// of the verifier that was active. Calls of Verify in progress are not affected.
+// Activate makes Run keep the sources of v fresh, in place of those of the active
+// verifier.
 func (v *Verifier) Activate() { v.pool.setSources(v.sources) }
 
-// addRule adds a rule. It reuses sources of the previous verifier.
 func (v *Verifier) addRule(rule Issuer, previous map[string]*source) (err error) {
 	if err := rule.validate(); err != nil {
 		return err
@@ -195,9 +178,8 @@ func (v *Verifier) addSource(url string, previous map[string]*source) (s *source
 	return s, err
 }
 
-// Run keeps the keys of the active verifier's issuers fresh until ctx is done. All its
-// goroutines have ended when it returns. Verifiers that With derives share one Run:
-// further calls return at once.
+// Run keeps the keys of the active verifier's issuers fresh until ctx is done.
+// Verifiers that With derives share one Run: further calls return at once.
 func (v *Verifier) Run(ctx context.Context) {
 	v.pool.started.Do(func() { v.pool.run(ctx) })
 }
@@ -222,7 +204,7 @@ func (v *Verifier) Verify(ctx context.Context, token string) (Identity, error) {
 	return trusted.identify(claims)
 }
 
-// keyOf returns the key that must have signed a token. No claim is verified yet.
+// No claim is verified yet.
 func (v *Verifier) keyOf(ctx context.Context, t *jwt.Token) (*issuer, any, error) {
 	if _, ok := t.Header["crit"]; ok {
 		return nil, nil, fmt.Errorf("%w: it has critical extensions", ErrMalformed)
@@ -252,8 +234,6 @@ func (v *Verifier) keyOf(ctx context.Context, t *jwt.Token) (*issuer, any, error
 	return known, key, err
 }
 
-// mapError returns the error of this package for one of package jwt, which wraps the
-// errors of keyOf.
 func mapError(err error) error {
 	for _, own := range []error{ErrMalformed, ErrAlgorithm, ErrIssuer, ErrKey, ErrKeysUnavailable} {
 		if errors.Is(err, own) {
@@ -273,8 +253,7 @@ func mapError(err error) error {
 	return ErrSignature
 }
 
-// Stats are counts of all issuers since the start, including issuers that are no longer
-// trusted.
+// Stats are counts since the start, including issuers that are no longer trusted.
 type Stats struct {
 	// Fetches counts fetches of JWKS documents, Failures those that failed.
 	Fetches, Failures uint64

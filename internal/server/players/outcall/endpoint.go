@@ -17,8 +17,6 @@ import (
 	"time"
 )
 
-// DefaultTimeout is how long a call may take where the configuration does not
-// say.
 const DefaultTimeout = 5 * time.Second
 
 // maxHeader bounds the headers of an answer, in bytes.
@@ -27,18 +25,13 @@ const maxHeader = 16 << 10
 // Errors of calls and of [New]. Texts name the host of a URL and nothing else
 // of it: a path or a query may hold a secret.
 var (
-	// ErrURL: not an absolute http or https URL, or one with a user or a
-	// fragment.
-	ErrURL = errors.New("outcall: not a usable URL")
-	// ErrPlain: plain HTTP to where it is not permitted.
-	ErrPlain = errors.New("outcall: plain HTTP is for loopback only, and for private networks where the operator says so: use https")
-	// ErrConnect: no connection was opened, or none before the call ended.
-	ErrConnect = errors.New("outcall: no connection")
-	// ErrTooLarge: the answer has more bytes than the caller takes.
+	// ErrURL: not an absolute http or https URL, or one with a user or a fragment.
+	ErrURL      = errors.New("outcall: not a usable URL")
+	ErrPlain    = errors.New("outcall: plain HTTP is for loopback only, and for private networks where the operator says so: use https")
+	ErrConnect  = errors.New("outcall: no connection")
 	ErrTooLarge = errors.New("outcall: the answer is too large")
 )
 
-// Config configures calls to one server.
 type Config struct {
 	// URL is absolute, http or https. Plain http goes to loopback only.
 	URL string
@@ -50,13 +43,12 @@ type Config struct {
 	// KeepAlive is how many idle connections stay open for the next call. With
 	// 0 each call has a connection of its own, and nothing outlives a call.
 	KeepAlive int
-	// Transport replaces the way to the network, rules for plain http included.
-	// It is for tests. Nil: an own one.
+	// Transport replaces the network in tests, and the rules for plain http. Nil:
+	// one of its own.
 	Transport http.RoundTripper
 }
 
-// Endpoint is one URL that can be called. Its fields do not change, but for
-// closed; many goroutines may use it.
+// Endpoint is one URL that can be called. It may be used concurrently.
 type Endpoint struct {
 	url      string
 	host     string
@@ -86,8 +78,6 @@ func New(cfg Config) (*Endpoint, error) {
 	}, nil
 }
 
-// newTransport returns a transport of HTTP/1.1, whose goroutines end with its
-// connections.
 func newTransport(plain bool, cfg Config) *http.Transport {
 	dialer := &net.Dialer{Timeout: cfg.Timeout}
 	t := &http.Transport{
@@ -115,14 +105,12 @@ func (e *Endpoint) Close() {
 	e.client.CloseIdleConnections()
 }
 
-// settle is for the end of a call.
 func (e *Endpoint) settle() {
 	if e.closed.Load() {
 		e.client.CloseIdleConnections()
 	}
 }
 
-// Answer is what a call brought.
 type Answer struct {
 	Status int
 	Body   []byte
@@ -175,7 +163,7 @@ func (e *Endpoint) do(ctx context.Context, method string, header http.Header, bo
 	return Answer{resp.StatusCode, text}, nil
 }
 
-// fail leaves the URL out of an error and names the host.
+// A URL may hold a secret, so the error names the host only.
 func (e *Endpoint) fail(err error) error {
 	var inner *url.Error
 	if errors.As(err, &inner) {
@@ -205,7 +193,6 @@ func ParseURL(text string, allowPrivate bool) (*url.URL, error) {
 	return u, nil
 }
 
-// near reports whether plain HTTP may go to an address.
 func near(ip netip.Addr, allowPrivate bool) bool {
 	ip = ip.Unmap()
 	return ip.IsLoopback() || allowPrivate && ip.IsPrivate()

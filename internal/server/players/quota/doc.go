@@ -5,14 +5,9 @@
 // handling. Only new allocations are refused: a quota ends no match, and an existing
 // allocation may bind again at any time.
 //
-// On one machine the relay calls [Guard.Check] while it reserves, so that limits of
-// allocations and players hold exactly, for any number of tenants and of concurrent
-// calls. [Guard.Admit] precedes it, so that calls beyond a quota do not reach the
-// operator's admission program. In a fleet there is Admit only: its usage is the sum in
-// the store of what the relays reported last.
-//
-// If the usage is unknown, the reservation is refused with alloc.ErrUnavailable: what
-// cannot be counted is not admitted.
+// On one machine the relay calls [Guard.Check] while it reserves, so limits of
+// allocations and players hold exactly. [Guard.Admit] precedes it, so that calls beyond a
+// quota do not reach the operator's admission program. In a fleet there is Admit only.
 //
 // # Limitations
 //

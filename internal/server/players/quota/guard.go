@@ -19,25 +19,21 @@ type Limits struct {
 	Players int
 	// BytesPerSecond is what the project relays.
 	BytesPerSecond int64
-	// Inactive refuses everything.
-	Inactive bool
+	Inactive       bool
 }
 
-// Usage is what a project uses now, in terms of [Limits].
 type Usage struct {
 	Allocations, Players int
 	BytesPerSecond       int64
 }
 
-// Config configures a [Guard].
 type Config struct {
 	// Limits are those of each project that has any. The map is not changed.
 	Limits map[string]Limits
 	// Usage returns what a project uses. It is called for projects with limits
 	// only, from many goroutines. Required where there are limits. If it fails, the
 	// reservation is refused.
-	Usage func(ctx context.Context, project string) (Usage, error)
-	// Logger gets failures of Usage at debug level. Nil: no log.
+	Usage  func(ctx context.Context, project string) (Usage, error)
 	Logger *slog.Logger
 }
 
@@ -58,8 +54,7 @@ func NewGuard(cfg Config) (*Guard, error) {
 	return g.With(cfg.Limits)
 }
 
-// With returns a guard with other limits that is like g otherwise, and counts on,
-// or an error as NewGuard does. The map is not changed, and g does not change.
+// With returns a guard with other limits that counts on. The map is not changed.
 func (g *Guard) With(limits map[string]Limits) (*Guard, error) {
 	if len(limits) > 0 && g.usage == nil {
 		return nil, fmt.Errorf("quota: limits of %d projects without a Usage function", len(limits))
@@ -108,7 +103,6 @@ func (g *Guard) Check(project string, u Usage) error {
 	return nil
 }
 
-// spent reports whether there is no room for one more, and by which limit.
 func (l Limits) spent(u Usage) (Refusal, bool) {
 	switch {
 	case l.Allocations > 0 && u.Allocations >= l.Allocations:
@@ -121,10 +115,8 @@ func (l Limits) spent(u Usage) (Refusal, bool) {
 	return 0, false
 }
 
-// Refusal is the limit for which a reservation was refused.
 type Refusal uint8
 
-// The limits, as [Limits] has them.
 const (
 	RefusedInactive Refusal = iota
 	RefusedAllocations
@@ -148,15 +140,12 @@ func (r Refusal) String() string {
 	return "unknown"
 }
 
-// Stats are counts since the first guard, from which the others were made.
 type Stats struct {
 	// Refused counts reservations by the first limit that they met.
 	Refused [NumRefusals]uint64
-	// Unknown counts those that were refused because the usage was unknown.
 	Unknown uint64
 }
 
-// counts are those of [Stats].
 type counts struct {
 	refused [NumRefusals]atomic.Uint64
 	unknown atomic.Uint64
