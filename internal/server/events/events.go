@@ -1,6 +1,5 @@
-// Package events is the stream of what happens in a process of Ferry: at its relay, at its API and
-// to the process itself. A part that wants to know subscribes to topics of a [Stream]; the parts
-// that cause events do not know the subscribers.
+// Package events is the stream of what happens in a process of Ferry. The parts that cause
+// events do not know the subscribers of the topics of a [Stream].
 //
 // A topic calls its subscribers one after another, in the order in which they subscribed, on the
 // goroutine of the publisher: events of the relay on those of [engine.Hooks], those of the API on
@@ -19,11 +18,9 @@ import (
 // Topic is one kind of event. The zero value has no subscriber.
 type Topic[E any] struct{ subscribers []func(E) }
 
-// Subscribe adds a subscriber, which is called after those before it. It must not be called once
-// events are published.
+// Subscribe must not be called once events are published.
 func (t *Topic[E]) Subscribe(f func(E)) { t.subscribers = append(t.subscribers, f) }
 
-// Publish calls all subscribers.
 func (t *Topic[E]) Publish(e E) {
 	for _, f := range t.subscribers {
 		f(e)
@@ -68,7 +65,6 @@ type Ready struct {
 	AdminURL string // of the admin pages
 }
 
-// Drain reports that a drain of the relay has begun or was changed, or that it was undone.
 type Drain struct{ Draining bool }
 
 // RelayHooks returns hooks that publish the events of a relay, without Admit, which is a question.

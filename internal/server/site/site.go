@@ -30,7 +30,6 @@ var pageHTML string
 
 var page = template.Must(template.New("page").Parse(pageHTML))
 
-// entry is a page in the list of pages.
 type entry struct {
 	Name, Title string
 	Here        bool
@@ -74,7 +73,6 @@ func htmlName(name string) string { return strings.TrimSuffix(name, ".md") + ".h
 
 var indexLink = regexp.MustCompile(`\| \[([^\]]+)\]\(([a-z-]+)\.md\)`)
 
-// entriesOf are the pages that a table in index.md links to.
 func entriesOf(index []byte) []entry {
 	all := []entry{{Name: "index.html", Title: "Ferry"}}
 	for _, m := range indexLink.FindAllSubmatch(index, -1) {
@@ -120,7 +118,6 @@ func (s *site) render(content []byte, name string) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// plain is the text of a heading.
 func plain(n ast.Node, source []byte) string {
 	var b strings.Builder
 	_ = ast.Walk(n, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
@@ -132,8 +129,7 @@ func plain(n ast.Node, source []byte) string {
 	return b.String()
 }
 
-// destination is where a link of a page leads: to another page, to a file of the site, or to
-// the repository.
+// destination leads to another page, to a file of the site, or to the repository.
 func (s *site) destination(link string) string {
 	target, anchor, hasAnchor := strings.Cut(link, "#")
 	switch {
@@ -161,7 +157,6 @@ type headingIDs struct{ used map[string]int }
 
 var punctuation = regexp.MustCompile(`[^\pL\pN _-]`)
 
-// Generate implements parser.IDs.
 func (h *headingIDs) Generate(value []byte, _ ast.NodeKind) []byte {
 	id := strings.ReplaceAll(punctuation.ReplaceAllString(strings.ToLower(string(util.TrimRightSpace(value))), ""), " ", "-")
 	n := h.used[id]
@@ -172,7 +167,6 @@ func (h *headingIDs) Generate(value []byte, _ ast.NodeKind) []byte {
 	return []byte(id)
 }
 
-// Put implements parser.IDs.
 func (h *headingIDs) Put(value []byte) { h.used[string(value)]++ }
 
 // policy forbids everything that the pages do not need.

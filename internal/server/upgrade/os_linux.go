@@ -9,7 +9,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
-// socketPair returns a connection, and its other end for another process.
 func socketPair() (ours net.Conn, theirs *os.File, err error) {
 	f, theirs, err := sock.SocketPair(syscall.SOCK_STREAM, "upgrade")
 	if err != nil {
@@ -23,8 +22,7 @@ func socketPair() (ours net.Conn, theirs *os.File, err error) {
 	return ours, theirs, nil
 }
 
-// inherited returns an open descriptor of this process, which programs that it starts do not
-// get.
+// inherited returns a descriptor that programs which this process starts do not get.
 func inherited(fd int, name string) (*os.File, error) {
 	syscall.CloseOnExec(fd)
 	f := os.NewFile(uintptr(fd), name)

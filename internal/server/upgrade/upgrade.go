@@ -20,9 +20,6 @@
 // Datagrams wait while the state is on its way. The state is therefore written to memory that both
 // processes have, and that is allocated before the old one stops: through a pipe, each 200 KB
 // would wait until both have run.
-//
-// A process that is killed in the few milliseconds between the last two is what it always is:
-// players recover when the service manager has started another one.
 package upgrade
 
 import (
@@ -46,7 +43,6 @@ import (
 // Settings begin with FERRY_, so it is none.
 const Variable = "_FERRY_UPGRADE"
 
-// protocolVersion changes with the messages.
 const protocolVersion = 2
 
 const (
@@ -60,7 +56,6 @@ const (
 // ErrFailed is wrapped by the error of Start about a new process that did not become ready.
 var ErrFailed = errors.New("upgrade: the new process has failed, this one goes on")
 
-// Files are what the new process takes over, by name. The zero value has none.
 type Files struct {
 	names []string
 	all   []*os.File
@@ -98,13 +93,12 @@ type hello struct {
 // maxMessage bounds a message in bytes. The largest is hello, with some 100 bytes per file.
 const maxMessage = 1 << 20
 
-// send sends a message: its size in 4 bytes, little-endian, and its bytes.
+// send begins a message with its size in 4 bytes, little-endian.
 func send(to io.Writer, message []byte) error {
 	_, err := to.Write(append(binary.LittleEndian.AppendUint32(nil, uint32(len(message))), message...))
 	return err
 }
 
-// receive returns the next message.
 func receive(from io.Reader) ([]byte, error) {
 	var size [4]byte
 	if _, err := io.ReadFull(from, size[:]); err != nil {
@@ -119,8 +113,7 @@ func receive(from io.Reader) ([]byte, error) {
 	return message, err
 }
 
-// Executable returns the path of the program of this process, also after another file has
-// taken its place there.
+// Executable returns the path of this program, also after another file has taken its place.
 func Executable() (string, error) {
 	path, err := os.Executable()
 	return strings.TrimSuffix(path, " (deleted)"), err
@@ -186,7 +179,6 @@ func Start(ctx context.Context, path string, files *Files, offer []byte, room in
 	return s, nil
 }
 
-// hear waits for an answer of the new process.
 func (s *Child) hear() error {
 	failed, err := receive(s.channel)
 	switch {
@@ -323,7 +315,6 @@ func (h *Parent) Listener(name, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// sameAddress reports whether a listener is at the wanted address, whose port may be 0.
 func sameAddress(has, want string) bool {
 	host, port, err := net.SplitHostPort(want)
 	hasHost, hasPort, hasErr := net.SplitHostPort(has)

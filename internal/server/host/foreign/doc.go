@@ -2,7 +2,6 @@
 // that holds a port.
 //
 // A process of the same user may join a group of SO_REUSEPORT sockets, and the kernel then
-// gives it a share of the players' datagrams. A relay cannot prevent that, but the operator
-// must learn of it. The package reads the sockets on Linux; on other systems it detects
-// none.
+// gives it a share of the players' datagrams. A relay cannot prevent that. On other systems
+// than Linux the package detects none.
 package foreign

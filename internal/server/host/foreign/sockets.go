@@ -14,7 +14,6 @@ import (
 	"strings"
 )
 
-// socket is a socket of the machine.
 type socket struct {
 	local netip.AddrPort
 	state string
@@ -22,12 +21,10 @@ type socket struct {
 	inode string
 }
 
-// procDir is where Linux tells about sockets and processes.
 const procDir = "/proc"
 
-// count returns how many sockets that are not this process's would be given
-// datagrams that are meant for addrs. Sockets of other users are not counted:
-// the kernel keeps them out of our groups.
+// count returns how many sockets of others would be given datagrams for addrs. Those of other
+// users are not counted: the kernel keeps them out of our groups.
 func count(proc string, addrs []netip.AddrPort) (int, error) {
 	all, own := make(map[string]socket), make(map[string]bool)
 	// The kernel shows its table in pieces. Where sockets come and go meanwhile it
@@ -52,8 +49,7 @@ func count(proc string, addrs []netip.AddrPort) (int, error) {
 	return n, nil
 }
 
-// meets reports whether a socket bound to local receives datagrams for one of
-// addrs. The wildcard of IPv6 may receive IPv4 as well.
+// meets: the wildcard of IPv6 may receive IPv4 as well.
 func meets(local netip.AddrPort, addrs []netip.AddrPort) bool {
 	return slices.ContainsFunc(addrs, func(a netip.AddrPort) bool {
 		here, there := local.Addr(), a.Addr()
@@ -63,7 +59,6 @@ func meets(local netip.AddrPort, addrs []netip.AddrPort) bool {
 	})
 }
 
-// Holder is a process that holds a port.
 type Holder struct {
 	Process int
 	Program string // the name of its program, at most 15 bytes
@@ -102,8 +97,7 @@ func findHolder(proc, network string, addr netip.AddrPort) (Holder, bool) {
 	return Holder{}, false
 }
 
-// sockets adds the sockets of our network namespace to all, by inode: those of udp, or those of tcp
-// that listen.
+// sockets adds the sockets of our network namespace by inode: of tcp those that listen.
 func sockets(proc, network string, all map[string]socket) error {
 	for _, name := range []string{network, network + "6"} {
 		text, err := os.ReadFile(filepath.Join(proc, "self", "net", name))
@@ -122,7 +116,6 @@ func sockets(proc, network string, all map[string]socket) error {
 	return nil
 }
 
-// The columns of the tables.
 const (
 	localColumn = 1
 	stateColumn = 3
@@ -131,7 +124,6 @@ const (
 	columns     = 10
 )
 
-// listening is the state of a TCP socket that listens.
 const listening = "0A"
 
 // parse reads a line of a table; the first one is a title.
@@ -154,7 +146,6 @@ func parse(line string) (s socket, ok bool) {
 	return socket{netip.AddrPortFrom(ip.Unmap(), uint16(port)), f[stateColumn], f[uidColumn], f[inodeColumn]}, ok
 }
 
-// inodes adds the inodes of the sockets that a process has open to own.
 func inodes(proc, process string, own map[string]bool) error {
 	dir := filepath.Join(proc, process, "fd")
 	entries, err := os.ReadDir(dir)

@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// scanInterval is the interval at which the sockets are read.
 const scanInterval = 10 * time.Second
 
 // Watch compares the sockets on the relay's addresses with our own. Its fields
@@ -21,8 +20,7 @@ type Watch struct {
 	count atomic.Int64
 }
 
-// NewWatch returns a watch over the addresses of a relay, with their real
-// ports. Nothing runs before Run.
+// NewWatch takes addresses with their real ports. Nothing runs before Run.
 func NewWatch(addrs []netip.AddrPort, log *slog.Logger) *Watch {
 	return &Watch{addrs: addrs, log: log, proc: procDir, every: scanInterval}
 }
@@ -51,7 +49,6 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// note raises the alarm when the count has changed, and only then.
 func (w *Watch) note(n int) {
 	switch before := w.count.Swap(int64(n)); {
 	case int64(n) == before:

@@ -1,8 +1,7 @@
 // Package kube calls the API server of the Kubernetes cluster in which this process runs: it reads
 // the addresses of a node ([Client.NodeAddresses]), and makes Secrets.
 //
-// It uses net/http, since it needs four calls of an API that does not change, and the client library
-// of Kubernetes is several times as large as Ferry.
+// It uses net/http, since the client library of Kubernetes is several times as large as Ferry.
 package kube
 
 import (
@@ -26,13 +25,11 @@ import (
 // Dir is where Kubernetes mounts the files of the service account by default.
 const Dir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// The files of a service account's directory.
 const (
 	tokenFile = "token"
 	caFile    = "ca.crt"
 )
 
-// callTimeout bounds a call, and maxAnswer its answer in bytes.
 const (
 	callTimeout = 10 * time.Second
 	maxAnswer   = 4 << 20
@@ -94,14 +91,12 @@ func (c *Client) read(name string) (string, error) {
 	return value, nil
 }
 
-// The types of bodies.
 const (
 	jsonBody   = "application/json"
 	mergePatch = "application/merge-patch+json"
 )
 
-// call makes a call with in as its body, nil for none, and decodes the answer into out, nil for
-// none. An answer other than success is an error with the server's message.
+// call: in and out may be nil. Its error has the server's message.
 func (c *Client) call(ctx context.Context, method, path, bodyType string, in, out any) error {
 	token, err := c.read(tokenFile)
 	if err != nil {
@@ -155,7 +150,6 @@ func (c *Client) call(ctx context.Context, method, path, bodyType string, in, ou
 	return nil
 }
 
-// object is the part of objects that this package reads and writes.
 type object struct {
 	APIVersion string            `json:"apiVersion,omitempty"`
 	Kind       string            `json:"kind,omitempty"`
@@ -170,7 +164,6 @@ type metadata struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// SecretName names a Secret.
 type SecretName struct{ Namespace, Name string }
 
 // ParseSecretName reads NAMESPACE/NAME.

@@ -17,13 +17,11 @@ var ErrNoAddress = errors.New("kube: the node has no such address")
 // Family is an address family: "ip4" or "ip6", as package net names them.
 type Family string
 
-// The address families.
 const (
 	IPv4 Family = "ip4"
 	IPv6 Family = "ip6"
 )
 
-// has reports whether an address is of the family.
 func (f Family) has(ip netip.Addr) bool { return ip.Is4() == (f == IPv4) }
 
 // NodeAddresses are the addresses of a node for players: one of each wanted family, in their
@@ -36,7 +34,6 @@ type NodeAddresses struct {
 // Lookup returns the addresses of a name, as net.Resolver.LookupNetIP with the network "ip".
 type Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
-// node is the part of a Node that this package reads.
 type node struct {
 	Metadata metadata `json:"metadata"`
 	Status   struct {
@@ -84,7 +81,6 @@ func (c *Client) NodeAddresses(ctx context.Context, name, source string, familie
 	return found, nil
 }
 
-// values returns what the node has under a type of address, or in an annotation.
 func (n *node) values(source string) (all []string) {
 	if strings.Contains(source, "/") {
 		for text := range strings.SplitSeq(n.Metadata.Annotations[source], ",") {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// maxCPU is the number of CPUs that Linux can be built for, at most.
+// maxCPU is the most CPUs for which Linux can be built.
 const maxCPU = 8192
 
 var errCPUs = errors.New("is not a list of CPU numbers, such as 0-31,64-95")

@@ -21,7 +21,6 @@ func text(root fs.FS, name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// number returns the number in a file, and false for any other content.
 func number(root fs.FS, name string) (int64, bool) {
 	n, err := strconv.ParseInt(text(root, name), 10, 64)
 	return n, err == nil

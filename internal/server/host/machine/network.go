@@ -8,7 +8,6 @@ import (
 	"strings"
 )
 
-// Interface is a network card's interface.
 type Interface struct {
 	Name     string
 	Node     int // NUMA node; -1: unknown or only one
@@ -20,11 +19,9 @@ type Interface struct {
 	// steering), and WithoutRPS is the number of receive queues that do not do that.
 	RPS        []int
 	WithoutRPS int
-	// WithoutXPS is the number of transmit queues that are not assigned to CPUs.
 	WithoutXPS int
 }
 
-// Interrupt is one of a queue.
 type Interrupt struct {
 	Number int
 	Name   string
@@ -74,7 +71,6 @@ func (i *Interface) readQueues(root fs.FS, dir string) {
 	}
 }
 
-// interruptNames returns the names in /proc/interrupts by number.
 func interruptNames(root fs.FS) map[int]string {
 	names := map[int]string{}
 	for line := range strings.Lines(text(root, "proc/interrupts")) {
@@ -90,8 +86,8 @@ func interruptNames(root fs.FS) map[int]string {
 // notQueues are parts of the names of interrupts that no queue with received datagrams has.
 var notQueues = []string{"config", "control", "async", "cmd", "mgmnt", "event", "output", "misc", "aq@", "fatal"}
 
-// readInterrupts finds the interrupts of the queues: those whose names contain that of the
-// interface, of its virtio device or its PCI address, and those of the device's directory.
+// readInterrupts finds those whose names contain that of the interface, of its virtio device
+// or its PCI address, and those of the device's directory.
 func (i *Interface) readInterrupts(root fs.FS, dir string, names map[int]string) {
 	device := ""
 	if target, err := fs.ReadLink(root, path.Join(dir, "device")); err == nil {
@@ -124,8 +120,7 @@ func (i *Interface) readInterrupts(root fs.FS, dir string, names map[int]string)
 	slices.SortFunc(i.Interrupts, func(a, b Interrupt) int { return a.Number - b.Number })
 }
 
-// hasWord reports whether a part of name between other characters than letters and digits
-// is word.
+// hasWord: words have letters, digits and underscores.
 func hasWord(name, word string) bool {
 	parts := strings.FieldsFunc(name, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_')
@@ -152,7 +147,6 @@ func ReceiveCPUs(all []Interface) (cpus []int) {
 	return cpus
 }
 
-// union returns the numbers of both lists in ascending order.
 func union(a, b []int) []int {
 	all := slices.Concat(a, b)
 	slices.Sort(all)

@@ -14,8 +14,7 @@ import (
 type Processors struct {
 	// Online is the number of logical CPUs of the machine, 0 if unknown.
 	Online int
-	// Allowed are the CPUs on which the process may run, in ascending order; empty if
-	// unknown.
+	// Allowed are the CPUs on which the process may run, in ascending order; empty: unknown.
 	Allowed []int
 	// Quota is the processor time that the cgroup of the process and those above it
 	// grant, in processors; 0 without a limit.
@@ -63,7 +62,6 @@ func (p Processors) String() string {
 	return fmt.Sprintf("the machine has %d processors, and no limit is set", p.Online)
 }
 
-// allowed returns the affinity of the process.
 func allowed(root fs.FS) []int {
 	for line := range strings.Lines(text(root, "proc/self/status")) {
 		if list, ok := strings.CutPrefix(line, "Cpus_allowed_list:"); ok {
@@ -75,7 +73,7 @@ func allowed(root fs.FS) []int {
 }
 
 // quota returns the least quota of the cgroup of the process and of those above it, in
-// processors. In a container the path of the group often does not exist, and its directory is
+// processors. In a container the path of the group often does not exist: its directory is
 // mounted at the top.
 func quota(root fs.FS) (least float64) {
 	for line := range strings.Lines(text(root, "proc/self/cgroup")) {

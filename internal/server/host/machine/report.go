@@ -8,7 +8,6 @@ import (
 	"strings"
 )
 
-// Plan is what a relay is going to use.
 type Plan struct {
 	Workers    int   // per UDP address; 0: one per processor
 	Addresses  int   // UDP addresses
@@ -59,7 +58,6 @@ func reportProcessors(limits Processors, p *Plan) []Line {
 	return lines
 }
 
-// reportCards reports on queues and interrupts.
 func reportCards(cards []Interface, p *Plan) (lines []Line) {
 	if len(cards) == 0 {
 		return []Line{{"network cards", "none is visible", "run this on the host of the container",
@@ -136,7 +134,6 @@ func reportTransmit(card *Interface) Line {
 	return l
 }
 
-// reportBalancer reports on the daemon that moves interrupts.
 func reportBalancer(root fs.FS) Line {
 	l := Line{Subject: "irqbalance", Finding: "does not run", Because: "interrupts stay where they were put"}
 	all, _ := fs.Glob(root, "proc/[0-9]*/comm")
@@ -199,8 +196,7 @@ const squeezeRatio = 1000
 // minBacklog is the queue to another CPU that holds 10 ms of a million datagrams a second.
 const minBacklog = 10_000
 
-// reportSoftirq reports on the kernel's handling of received datagrams, by its counters
-// since the start of the machine.
+// reportSoftirq reads counters since the start of the machine.
 func reportSoftirq(root fs.FS, cards []Interface) (lines []Line) {
 	var handled, dropped, squeezed uint64
 	for line := range strings.Lines(text(root, "proc/net/softnet_stat")) {

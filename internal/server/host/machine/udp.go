@@ -68,8 +68,7 @@ const SendQueue = "UDP send queue"
 // maxLoss is the share of losses that is tolerable, one in so many.
 const maxLoss = 1000
 
-// Losses returns a line for each kind of loss: what was lost and what to do, if that is more
-// than one in a thousand.
+// Losses returns a line for each kind of loss, with what to do above one in a thousand.
 func (c UDP) Losses() (lines []Line) {
 	if !c.Known {
 		return nil
@@ -97,7 +96,6 @@ func (c UDP) Losses() (lines []Line) {
 	return lines
 }
 
-// lossLine returns a line with what was lost of all, and the change if that is too much.
 func lossLine(subject, text string, lost, of uint64, change string) Line {
 	l := Line{Subject: subject, Finding: fmt.Sprintf(text, lost, of), Because: "players notice more than one in a thousand"}
 	if lost > of/maxLoss {

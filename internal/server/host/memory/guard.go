@@ -19,17 +19,14 @@ type Config struct {
 	// Used returns the bytes that cannot be done without.
 	Used func() int64
 	// Soften sets the use in bytes at which the runtime collects at any cost.
-	Soften func(bytes int64)
-	// Collect collects garbage, so that Used tells the truth.
-	Collect func()
-	// Allocations returns how many allocations there are.
+	Soften      func(bytes int64)
+	Collect     func()
 	Allocations func() int
 	// Logger gets a line when refusing begins and ends.
 	Logger *slog.Logger
 }
 
-// OfProcess returns the configuration for this process, with the count of the
-// relay's allocations.
+// OfProcess watches this process.
 func OfProcess(allocations func() int, log *slog.Logger) Config {
 	return Config{
 		Limit: ProcessLimit, Used: used, Soften: soften, Collect: runtime.GC,
@@ -61,8 +58,7 @@ const (
 	slowly = 10 * time.Second
 )
 
-// Guard says whether the memory suffices for one more allocation. Its methods
-// may be called from several goroutines.
+// Guard says whether the memory suffices for one more allocation. Any goroutine may use it.
 type Guard struct {
 	cfg     Config
 	limit   atomic.Int64
@@ -123,7 +119,6 @@ func (g *Guard) Run(ctx context.Context) {
 	}
 }
 
-// reread reads the limit, and follows it if it has changed.
 func (g *Guard) reread() {
 	l := g.cfg.Limit()
 	if l.Bytes == g.limit.Swap(l.Bytes) || l.Bytes == 0 {
@@ -134,7 +129,6 @@ func (g *Guard) reread() {
 		"refuse_allocations_above_mib", line(l.Bytes)/mebi)
 }
 
-// look compares the use with the limit.
 func (g *Guard) look() {
 	if n := int64(g.cfg.Allocations()); n > g.peak.Load() && !g.tight.Load() {
 		g.peak.Store(n)

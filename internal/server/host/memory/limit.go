@@ -12,16 +12,14 @@ import (
 	"strings"
 )
 
-// Limit is how much memory the process may use.
 type Limit struct {
 	Bytes int64  // 0: unknown
 	From  string // "GOMEMLIMIT", "cgroup" or "machine"
 }
 
-// ReadLimit returns the least of the limits that hold: soft if that is not 0,
-// those of the control groups, of version 1 or 2, that the process is in, and
-// what the machine has. Root is the file system from "/" on, where Linux
-// tells about all that; elsewhere nothing is found.
+// ReadLimit returns the least of soft if that is not 0, the limits of the control groups, of
+// version 1 or 2, that the process is in, and what the machine has. Root is the file
+// system from "/" on; on other systems than Linux nothing is found.
 func ReadLimit(root fs.FS, soft int64) Limit {
 	var least Limit
 	for _, l := range []Limit{
@@ -34,11 +32,10 @@ func ReadLimit(root fs.FS, soft int64) Limit {
 	return least
 }
 
-// softEnv is the variable by which the operator sets the limit of Go's runtime.
 const softEnv = "GOMEMLIMIT"
 
-// operatorsLimit returns what the operator set, 0 if nothing or "off". Set
-// reports whether the variable is there: then the limit is not ours to change.
+// operatorsLimit returns 0 for nothing or "off". Set reports whether the variable is there:
+// then the limit is not ours to change.
 func operatorsLimit() (bytes int64, set bool) {
 	if os.Getenv(softEnv) == "" {
 		return 0, false
@@ -49,12 +46,10 @@ func operatorsLimit() (bytes int64, set bool) {
 	return bytes, true
 }
 
-// unlimited is where the kernel's way to say "no limit" begins: version 1 shows
-// the largest number of pages.
+// unlimited is where "no limit" begins: version 1 shows the largest number of pages.
 const unlimited = 1 << 60
 
-// cgroupLimit returns the least limit of the control group of the process and
-// of those above it, 0 if there is none.
+// cgroupLimit returns the least limit of the group of the process and of those above it, or 0.
 func cgroupLimit(root fs.FS) (least int64) {
 	for g := range controlGroups(root) {
 		if least == 0 || g.limit < least {
@@ -64,7 +59,6 @@ func cgroupLimit(root fs.FS) (least int64) {
 	return least
 }
 
-// controlGroup is a control group with a limit.
 type controlGroup struct {
 	dir   string
 	v1    bool
@@ -150,7 +144,6 @@ func contains(list, name string) bool {
 	return false
 }
 
-// number returns the number in a file, 0 for any other content.
 func number(root fs.FS, name string) int64 {
 	text, err := fs.ReadFile(root, name)
 	if err != nil {
@@ -163,13 +156,12 @@ func number(root fs.FS, name string) int64 {
 	return n
 }
 
-// machineMemory returns what the machine has, 0 if the system does not tell.
+// machineMemory returns 0 if the system does not tell.
 func machineMemory(root fs.FS) int64 {
 	n, _ := meminfo(root, "MemTotal:")
 	return n
 }
 
-// meminfo returns a row of /proc/meminfo in bytes.
 func meminfo(root fs.FS, name string) (bytes int64, ok bool) {
 	text, err := fs.ReadFile(root, "proc/meminfo")
 	if err != nil {

@@ -2,7 +2,6 @@ package memory
 
 import "runtime/metrics"
 
-// The classes of memory of Go's runtime from which the use is made up.
 var classes = [...]string{
 	"/memory/classes/total:bytes",
 	"/memory/classes/heap/released:bytes",
@@ -11,9 +10,8 @@ var classes = [...]string{
 	"/gc/heap/live:bytes",
 }
 
-// used returns the bytes that the process cannot do without: of the heap, what
-// the last collection found alive, since the next one frees the rest, and all
-// that is not heap.
+// used returns the bytes of what the last collection found alive, since the next one frees
+// the rest, and of all that is not heap.
 func used() int64 {
 	var samples [len(classes)]metrics.Sample
 	for i, name := range classes {

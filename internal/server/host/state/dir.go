@@ -13,7 +13,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/base/keyfile"
 )
 
-// The names in a state directory.
 const (
 	identityName    = "identity"
 	lockName        = "lock"
@@ -30,18 +29,14 @@ const (
 const maxIdentity = 4 << 10
 
 var (
-	// ErrInUse is wrapped by the error about a directory that another process
-	// holds.
+	// ErrInUse is wrapped by the error about a directory that another process holds.
 	ErrInUse = errors.New("is in use by another process")
-	// ErrForeign is wrapped by the error about a directory that holds files but
-	// no identity.
+	// ErrForeign is wrapped by the error about a directory that holds files but no identity.
 	ErrForeign = errors.New("holds other files but no identity; name an empty or a new directory")
 	// ErrOtherRelay is wrapped by the error about a directory with another id than the settings ask for.
 	ErrOtherRelay = errors.New("is the directory of another relay; correct relay_id, or name a new directory")
 )
 
-// Dir is a state directory that this process holds. It does not change after
-// Open.
 type Dir struct {
 	Identity Identity
 	// Created is set when Open made the identity.
@@ -54,12 +49,10 @@ type Dir struct {
 	runtimeLock *os.File
 }
 
-// Allocations returns the name of the file that holds what a restart must know
-// of each allocation. Package statefile makes and reads it.
+// Allocations returns the file that holds what a restart must know of each allocation.
 func (d *Dir) Allocations() string { return filepath.Join(d.runtime, allocationsName) }
 
-// Sessions returns the name of the file of DTLS sessions that go on after a
-// restart. Package statefile makes and reads it.
+// Sessions returns the file of DTLS sessions that go on after a restart.
 func (d *Dir) Sessions() string { return filepath.Join(d.runtime, sessionsName) }
 
 // Usage returns the name of the file that holds what projects have used in all runs.
@@ -70,9 +63,8 @@ func (d *Dir) Bans() string { return filepath.Join(d.path, bansName) }
 
 // Open locks the directory at path for this process. On first use it creates the
 // directory and the identity, and logs that. The directory and its files must belong to
-// this user or to root and be closed to others, as [keyfile.OpenDir] and [keyfile.Open]
-// check. Errors wrap ErrInUse, ErrForeign or ErrDamaged, or are those of keyfile or the
-// system.
+// this user or to root and be closed to others. Errors wrap ErrInUse, ErrForeign or
+// ErrDamaged, or are those of package keyfile or the system.
 func Open(path string, log *slog.Logger) (*Dir, error) {
 	return Inherit(path, log, alloc.RelayID{}, nil)
 }
@@ -103,10 +95,9 @@ func Inherit(path string, log *slog.Logger, id alloc.RelayID, held *os.File) (d 
 	return d, nil
 }
 
-// UseRuntime moves the files of Allocations and Sessions to another directory, such as one
-// on a tmpfs, which it creates if needed and locks. Files in the state directory stay there
-// and are not read. It is called once, before these files are opened. Held is as for Inherit.
-// Errors are those of Open.
+// UseRuntime moves the files of Allocations and Sessions to another directory, which it
+// creates if needed and locks. Files in the state directory are not read. It is called once,
+// before these files are opened. Held is as for Inherit, and so are errors.
 func (d *Dir) UseRuntime(path string, held *os.File) (err error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return fmt.Errorf("state: %w", err)
@@ -144,7 +135,7 @@ func (d *Dir) Close() error {
 	return err
 }
 
-// closeLock closes a lock, which may be closed after a hand-over.
+// closeLock: a lock may be closed after a hand-over.
 func closeLock(f *os.File) error {
 	if err := f.Close(); !errors.Is(err, os.ErrClosed) {
 		return err
@@ -205,8 +196,7 @@ func (d *Dir) create(dir *os.Root, id alloc.RelayID) error {
 	return nil
 }
 
-// checkEmpty returns nil for a directory without other files. A temporary file is left
-// by an interrupted first start.
+// checkEmpty allows a temporary file, which an interrupted first start leaves.
 func checkEmpty(dir *os.Root) error {
 	entries, err := fs.ReadDir(dir.FS(), ".")
 	if err != nil {

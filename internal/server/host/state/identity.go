@@ -26,11 +26,10 @@ func NewIdentity() (Identity, error) {
 	return Identity{id.Relay, id.Master}, nil
 }
 
-// ErrDamaged is wrapped by the error about an identity file that is not as it
-// was written.
+// ErrDamaged is wrapped by the error about an identity file that is not as it was written.
 var ErrDamaged = errors.New("is damaged; restore it from a copy, or move it away to make a new identity, which ends all matches")
 
-// The words of the identity file. The version changes with its form.
+// The version changes with the form of the identity file.
 const (
 	identityTitle = "ferry relay identity 1"
 	relayWord     = "relay "
@@ -38,8 +37,6 @@ const (
 	sumWord       = "sha256 "
 )
 
-// encode returns the identity file: a title, two values and the checksum of
-// the lines before it.
 func (i Identity) encode() []byte {
 	text := fmt.Sprintf("%s\n%s%s\n%s%s\n",
 		identityTitle, relayWord, i.Relay, masterWord, hex.EncodeToString(i.Master[:]))
@@ -47,7 +44,7 @@ func (i Identity) encode() []byte {
 	return fmt.Appendf(nil, "%s%s%x\n", text, sumWord, sum)
 }
 
-// decode is the reverse of encode. Its errors quote nothing of the file.
+// The errors of decode quote nothing of the file.
 func decode(file []byte) (Identity, error) {
 	text := string(file)
 	at := strings.LastIndex(text, sumWord)

@@ -45,7 +45,6 @@ func takeLock(dir *os.Root, held *os.File) (*os.File, error) {
 	return f, nil
 }
 
-// takeHeld returns held, which must be the lock file of dir.
 func takeHeld(dir *os.Root, held *os.File) (*os.File, error) {
 	has, err := held.Stat()
 	if err == nil {

@@ -30,5 +30,4 @@ func takeLock(dir *os.Root, _ *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(h), path), nil
 }
 
-// writeProcessID does nothing: the error of another process names no id.
 func writeProcessID(*os.File) {}
