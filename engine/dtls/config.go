@@ -15,8 +15,7 @@ const (
 	NoDirect = -1
 
 	// DefaultMaxMessage is the size in bytes of the largest message that any real client
-	// accepts: UTP 1.5.0 does so up to 1,509 in a record, and UTP 2.x up to its
-	// maxMessageSize. It is that of the largest RELAY.
+	// accepts: UTP 1.5.0 up to 1,509 in a record, UTP 2.x up to its maxMessageSize.
 	DefaultMaxMessage = proto.RelayOverhead + proto.MaxContent
 	// SafeMessage is the size in bytes of the largest message that all real clients
 	// accept: in a record it has 1,400, the default maxMessageSize of UTP 2.x.
@@ -70,9 +69,7 @@ type Config struct {
 	Idle time.Duration
 	// Quiet is the time for which a ClientHello from the source of an established
 	// session is not answered, counted from the first one, while no record of the
-	// session is received. Real clients send one when they received nothing for
-	// 2 s, and stop at the next answer to a PING (every 3 s); if the hello is
-	// answered they start a new session. Zero means 2.5 s; at most 1 min.
+	// session is received: see the package comment. Zero means 2.5 s; at most 1 min.
 	Quiet time.Duration
 	// Workers is the number of goroutines that handle handshakes; each source
 	// prefix is assigned to one. Zero means 2; at most 64.
@@ -83,7 +80,6 @@ type Config struct {
 	Queue int
 }
 
-// withDefaults replaces zero values by defaults.
 func (c Config) withDefaults() Config {
 	c.MaxSessions = cmp.Or(c.MaxSessions, defaultMaxSessions)
 	c.PerIdentity = cmp.Or(c.PerIdentity, 4)
@@ -100,7 +96,6 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate returns the first error, with the field's name.
 func (c *Config) validate() error {
 	if c.Sessions != nil && unset.IsZero(c.Sessions) {
 		return errors.New("dtls: Config.Sessions is a file that OpenSessionFile has not opened")

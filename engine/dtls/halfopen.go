@@ -15,8 +15,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// halfOpen is an unfinished handshake: the ClientHello was answered with a
-// ServerHello. The worker of its source's prefix owns it.
+// halfOpen is an unfinished handshake, owned by the worker of its source's prefix.
 type halfOpen struct {
 	from       endpoint.Endpoint
 	suite      *suite
@@ -46,15 +45,12 @@ type candidate struct {
 	transcript []byte // the hash of the transcript up to the ClientKeyExchange
 }
 
-// matches reports whether a hello is the one that was answered.
 func (h *halfOpen) matches(c *hello, seq uint16) bool {
 	return h.seq == seq && bytes.Equal(h.client[:], c.random)
 }
 
-// isExchangeComplete reports whether all of the ClientKeyExchange was received.
 func (h *halfOpen) isExchangeComplete() bool { return len(h.exchange) > 0 && h.missing == 0 }
 
-// hashWith returns the hash of the transcript followed by more.
 func (h *halfOpen) hashWith(more ...[]byte) ([]byte, error) {
 	c, err := h.transcript.(hash.Cloner).Clone()
 	if err != nil {
@@ -66,11 +62,9 @@ func (h *halfOpen) hashWith(more ...[]byte) ([]byte, error) {
 	return c.Sum(nil), nil
 }
 
-// admit counts a handshake with a cookie. If the prefix or all handshakes are at their
-// limit, it evicts the oldest of the prefix or of this worker: an honest one is finished
-// within two round trips, so the oldest are those that are never finished, and no source
-// can block others for HandshakeTimeout. Those without a cookie go first. It reports
-// false if this worker has none to evict.
+// admit counts a handshake with a cookie. At a limit it evicts the oldest of the prefix
+// or of this worker, those without a cookie first: an honest one is finished within two
+// round trips, so no source can block others for HandshakeTimeout.
 func (w *worker) admit(prefix endpoint.Endpoint) bool {
 	if w.prefixes.Count(prefix) >= w.r.conf.HalfOpenPerPrefix {
 		w.evict(w.prefixes.FirstOf(prefix).Value)
@@ -86,8 +80,7 @@ func (w *worker) admit(prefix endpoint.Endpoint) bool {
 	return false
 }
 
-// admitDirect counts a handshake without a cookie within the limits. It leaves half
-// of the handshakes of the prefix to clients with a cookie.
+// admitDirect leaves half of the handshakes of the prefix to clients with a cookie.
 func (w *worker) admitDirect(prefix endpoint.Endpoint) bool {
 	if w.prefixes.Count(prefix) >= w.r.conf.HalfOpenPerPrefix/2 {
 		return false
@@ -107,7 +100,6 @@ func (w *worker) evict(h *halfOpen) {
 	w.count(eventEvicted)
 }
 
-// add stores a handshake that was admitted.
 func (w *worker) add(h *halfOpen) {
 	w.handshakes[h.from] = h
 	h.older = w.newest
@@ -124,7 +116,6 @@ func (w *worker) add(h *halfOpen) {
 	h.item = w.prefixes.Add(h.from.Network(), class, h)
 }
 
-// remove removes a handshake.
 func (w *worker) remove(h *halfOpen) {
 	if h.older != nil {
 		h.older.newer = h.newer
@@ -144,7 +135,6 @@ func (w *worker) remove(h *halfOpen) {
 	w.r.halfOpen.Add(-1)
 }
 
-// expire removes the handshakes whose deadline has passed.
 func (w *worker) expire(now int64) {
 	for w.oldest != nil && now >= w.oldest.deadline {
 		w.remove(w.oldest)
@@ -154,13 +144,11 @@ func (w *worker) expire(now int64) {
 
 const (
 	cookieLen = 16
-	// cookieSlot is the length of a time slot. A cookie is valid in the slot in
-	// which it was made and in the next one.
+	// cookieSlot is the length of a time slot. A cookie is valid in its slot and the next.
 	cookieSlot = 32 * time.Second
 )
 
-// cookies makes and verifies cookies, which validate the address of a source,
-// without state per cookie. A worker owns it.
+// cookies validate the address of a source, without state per cookie. A worker owns them.
 type cookies struct {
 	mac hash.Hash
 	in  []byte
@@ -173,14 +161,11 @@ func newCookies() cookies {
 	return cookies{mac: hmac.New(sha256.New, secret)}
 }
 
-// make returns the cookie for a hello from a source. The result is overwritten by
-// the next call of any method.
+// make returns a cookie, which the next call of any method overwrites.
 func (c *cookies) make(from endpoint.Endpoint, h *hello, now time.Time) []byte {
 	return c.sign(from, h, slot(now))
 }
 
-// isValid reports whether a hello has a cookie that was made for its source and
-// content, and that has not expired.
 func (c *cookies) isValid(from endpoint.Endpoint, h *hello, now time.Time) bool {
 	if len(h.cookie) != cookieLen {
 		return false

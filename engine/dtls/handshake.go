@@ -18,12 +18,9 @@ const (
 	msgFinished           = 20
 )
 
-// messageHeaderLen is the size of a handshake message's header: type, length,
-// sequence number, fragment offset and fragment length.
 const messageHeaderLen = 12
 
-// message is a handshake message or a fragment of one. It refers to the bytes that
-// were parsed.
+// message is a handshake message or a fragment of one, in the bytes that were parsed.
 type message struct {
 	kind   byte
 	size   int // of the whole message
@@ -32,11 +29,9 @@ type message struct {
 	body   []byte // the fragment
 }
 
-// whole reports whether the fragment is all of the message.
 func (m *message) whole() bool { return m.offset == 0 && len(m.body) == m.size }
 
-// parseMessage splits the first handshake message off the body of a record. It
-// reports false if the message is truncated or a fragment exceeds its size.
+// parseMessage reports false for a truncated message or a fragment that exceeds its size.
 func parseMessage(b []byte) (m message, rest []byte, ok bool) {
 	if len(b) < messageHeaderLen {
 		return message{}, nil, false
@@ -50,8 +45,7 @@ func parseMessage(b []byte) (m message, rest []byte, ok bool) {
 	return m, b[messageHeaderLen+n:], true
 }
 
-// appendMessage appends an unfragmented message. The transcript has each message in
-// this form, even if it was received in fragments.
+// appendMessage appends a message as the transcript has it, even if it came in fragments.
 func appendMessage(dst []byte, kind byte, seq uint16, body []byte) []byte {
 	dst = appendMessageHeader(dst, kind, seq, len(body))
 	return append(dst, body...)
@@ -75,7 +69,6 @@ const (
 	randomLen               = 32
 )
 
-// hello is a parsed ClientHello. It refers to the bytes that were parsed.
 type hello struct {
 	random         []byte
 	cookie         []byte
@@ -85,8 +78,7 @@ type hello struct {
 	before, after  []byte // the bytes around the cookie, without extensions
 }
 
-// parseHello parses the body of a ClientHello for DTLS 1.2 or later. It reports
-// false for all others.
+// parseHello reports false for anything but a ClientHello of DTLS 1.2 or later.
 func parseHello(b []byte) (h hello, ok bool) {
 	if len(b) < 2+randomLen || b[0] != 0xFE || b[1] > 0xFD {
 		return hello{}, false
@@ -114,7 +106,6 @@ func parseHello(b []byte) (h hello, ok bool) {
 	return h, len(rest) == 0 || h.parseExtensions(rest)
 }
 
-// isFirstHello reports whether a datagram begins with a ClientHello without a cookie.
 func isFirstHello(pkt []byte) bool {
 	const session = headerLen + messageHeaderLen + 2 + randomLen // where the session id begins
 	if len(pkt) <= session || pkt[0] != typeHandshake || pkt[headerLen] != msgClientHello {
@@ -153,7 +144,6 @@ func (h *hello) parseExtensions(b []byte) bool {
 	return true
 }
 
-// offers reports whether the client offers a cipher suite.
 func (h *hello) offers(suite uint16) bool {
 	for s := h.suites; len(s) >= 2; s = s[2:] {
 		if binary.BigEndian.Uint16(s) == suite {
@@ -163,7 +153,6 @@ func (h *hello) offers(suite uint16) bool {
 	return false
 }
 
-// vector8 splits a vector with a length of one byte off b.
 func vector8(b []byte) (v, rest []byte, ok bool) {
 	if len(b) < 1 || len(b)-1 < int(b[0]) {
 		return nil, nil, false
@@ -172,7 +161,6 @@ func vector8(b []byte) (v, rest []byte, ok bool) {
 	return b[1:n], b[n:], true
 }
 
-// vector16 splits a vector with a length of two bytes off b.
 func vector16(b []byte) (v, rest []byte, ok bool) {
 	if len(b) < 2 || len(b)-2 < int(binary.BigEndian.Uint16(b)) {
 		return nil, nil, false
@@ -181,10 +169,8 @@ func vector16(b []byte) (v, rest []byte, ok bool) {
 	return b[2:n], b[n:], true
 }
 
-// appendHelloVerify appends the datagram with a HelloVerifyRequest: 44 bytes,
-// where the shortest ClientHello has 67. Its sequence number is that of the
-// ClientHello and its version 1.0, as RFC 6347 4.2.1 requires of stateless
-// servers.
+// appendHelloVerify appends a HelloVerifyRequest: 44 bytes, where the shortest
+// ClientHello has 67. Sequence number and version are as RFC 6347 4.2.1 requires.
 func appendHelloVerify(dst []byte, recordSeq uint64, messageSeq uint16, cookie []byte) []byte {
 	body := make([]byte, 0, messageHeaderLen+3+cookieLen)
 	body = appendMessageHeader(body, msgHelloVerifyRequest, messageSeq, 3+len(cookie))
@@ -193,7 +179,6 @@ func appendHelloVerify(dst []byte, recordSeq uint64, messageSeq uint16, cookie [
 	return appendPlain(dst, typeHandshake, version10, recordSeq, body)
 }
 
-// answerLen returns the size of the datagram that answers a hello directly.
 func answerLen(h *hello) int {
 	n := headerLen + messageHeaderLen + 2 + randomLen + 1 + 2 + 1 + messageHeaderLen
 	if h.extendedMaster || h.renegotiation {

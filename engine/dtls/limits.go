@@ -7,7 +7,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 )
 
-// The limits of one source prefix.
 var (
 	// helloRate: answers to hellos without a valid cookie. A thousand players behind
 	// one address, of which each repeats its hello once a second, get all of theirs.
@@ -33,8 +32,7 @@ var retryRate = rates.Rate{IntervalMicros: 250_000, Burst: maxDerivations}
 // all sources: 4 % of a core. Anyone can name such an id, and knows no key of it.
 var unbindableRate = rates.Rate{IntervalMicros: 500, Burst: 1_000}
 
-// prefixGates is the number of gates, chosen by a keyed hash of the prefix. Two
-// prefixes with the same gate share its limit.
+// prefixGates is the number of gates, chosen by a keyed hash of the prefix.
 const prefixGates = 4096
 
 type gates [prefixGates]atomic.Uint64
@@ -72,8 +70,7 @@ func (l *limits) takeUnbindable(now int64) bool {
 
 func millis(ns int64) int64 { return ns / 1e6 }
 
-// hashPrefix returns a keyed hash, so that an attacker cannot choose prefixes that
-// collide with another.
+// hashPrefix is keyed, so that an attacker cannot choose prefixes that collide.
 func hashPrefix(p endpoint.Endpoint, secret uint64) uint64 {
 	x := endpoint.Mix64(endpoint.Mix64(p.Hi^secret) ^ p.Lo)
 	return x ^ x>>32

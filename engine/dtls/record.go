@@ -27,7 +27,6 @@ const (
 	aadLen    = 13                            // epoch and sequence number, type, version, length
 )
 
-// Content types.
 const (
 	typeChangeCipherSpec = 20
 	typeAlert            = 21
@@ -35,7 +34,6 @@ const (
 	typeData             = 23
 )
 
-// Versions: 1.0 and 1.2, as they are on the wire.
 const (
 	version10 = 0xFEFF
 	version12 = 0xFEFD
@@ -47,7 +45,7 @@ const epoch1 = 1
 // seqBits is the size of a sequence number; the epoch stands above it.
 const seqBits = 48
 
-// record is one record of a datagram. It refers to the datagram's bytes.
+// record is one record, in the bytes of its datagram.
 type record struct {
 	kind  byte
 	epoch uint16
@@ -56,8 +54,7 @@ type record struct {
 	body  []byte
 }
 
-// parseRecord splits the first record off a datagram. It reports false for a
-// truncated record or one that is not of DTLS 1.0 or 1.2.
+// parseRecord reports false for a record that is truncated or not of DTLS 1.0 or 1.2.
 func parseRecord(b []byte) (r record, rest []byte, ok bool) {
 	if len(b) < headerLen {
 		return record{}, nil, false
@@ -77,7 +74,6 @@ func parseRecord(b []byte) (r record, rest []byte, ok bool) {
 	}, b[n:], true
 }
 
-// putHeader writes the header of a record whose body has n bytes.
 func putHeader(b []byte, kind byte, version, epoch uint16, seq uint64, n int) {
 	b[0] = kind
 	binary.BigEndian.PutUint16(b[1:], version)
@@ -85,7 +81,6 @@ func putHeader(b []byte, kind byte, version, epoch uint16, seq uint64, n int) {
 	binary.BigEndian.PutUint16(b[11:], uint16(n))
 }
 
-// appendPlain appends a record of epoch 0.
 func appendPlain(dst []byte, kind byte, version uint16, seq uint64, body []byte) []byte {
 	var header [headerLen]byte
 	putHeader(header[:], kind, version, 0, seq, len(body))
@@ -97,9 +92,8 @@ const (
 	blockBits    = 4 // a block covers 16 sequence numbers
 	blockSize    = 1 << blockBits
 	windowBlocks = 16
-	// windowSize is how far behind the newest record a record is always accepted. A
-	// record further behind is accepted if its block was not reused. No record is
-	// accepted twice.
+	// windowSize is how far behind the newest record a record is always accepted. One
+	// further behind is accepted if its block was not reused.
 	windowSize = (windowBlocks - 1) * blockSize
 )
 
@@ -109,8 +103,7 @@ const (
 // rejected, so none is accepted twice. Any goroutine may use it.
 type window [windowBlocks]atomic.Uint64
 
-// hasSeen reports whether seq was accepted before or is too old, so that replayed
-// records are dropped before they are decrypted.
+// hasSeen lets replayed records be dropped before they are decrypted.
 func (w *window) hasSeen(seq uint64) bool {
 	block, bit := seq>>blockBits, uint64(1)<<(seq%blockSize)
 	word := w[block%windowBlocks].Load()
@@ -118,7 +111,6 @@ func (w *window) hasSeen(seq uint64) bool {
 	return newest > block || newest == block && word&bit != 0
 }
 
-// next returns the number above all that were accepted.
 func (w *window) next() (n uint64) {
 	for i := range w {
 		word := w[i].Load()
@@ -129,8 +121,8 @@ func (w *window) next() (n uint64) {
 	return n
 }
 
-// take marks the number of an authentic record as received. It reports false if it
-// was accepted before or is too old.
+// take marks the number of an authentic record. It reports false if that was accepted
+// before or is too old.
 func (w *window) take(seq uint64) bool {
 	block, bit := seq>>blockBits, uint64(1)<<(seq%blockSize)
 	at := &w[block%windowBlocks]
@@ -160,13 +152,11 @@ type suite struct {
 	hash   func() hash.Hash
 }
 
-// suites, the preferred one first.
 var suites = [...]suite{
 	{0x00A8, 16, sha256.New},    // TLS_PSK_WITH_AES_128_GCM_SHA256
 	{0x00A9, 32, sha512.New384}, // TLS_PSK_WITH_AES_256_GCM_SHA384
 }
 
-// chooseSuite returns the first of suites that a client offers, or nil.
 func chooseSuite(h *hello) *suite {
 	for i := range suites {
 		if h.offers(suites[i].id) {
@@ -176,7 +166,6 @@ func chooseSuite(h *hello) *suite {
 	return nil
 }
 
-// suiteByID returns the suite with that id, or nil.
 func suiteByID(id uint16) *suite {
 	for i := range suites {
 		if suites[i].id == id {
@@ -186,10 +175,8 @@ func suiteByID(id uint16) *suite {
 	return nil
 }
 
-// verifyLen is the size of the verify_data in a Finished.
 const verifyLen = 12
 
-// secrets are the result of a handshake.
 type secrets struct {
 	suite  *suite
 	master []byte
@@ -244,8 +231,8 @@ func newDirection(key, salt []byte) (direction, error) {
 	return direction{aead: aead, salt: [saltLen]byte(salt)}, err
 }
 
-// session is an established session. Fields that are not atomic are set before the
-// session is published in the table, or have the owner that is named below.
+// session is an established session. Fields that are not atomic are set before it is
+// published in the table, or have the owner that is named below.
 type session struct {
 	serial uint64
 	id     proto.AllocationID
@@ -261,8 +248,8 @@ type session struct {
 	sent         atomic.Uint64 // the next sequence number in epoch 1
 	lastReceived atomic.Int64  // the time of the last authentic record, of Records.clock
 	ended        atomic.Bool   // it stays in the table until the next sweep
-	// helloPending reports whether a ClientHello was received from the source after
-	// the last authentic record, and helloTime when, since the start of Records.
+	// Whether and when, since the start of Records, a ClientHello was received from the
+	// source after the last authentic record.
 	helloPending atomic.Bool
 	helloTime    atomic.Int64
 
@@ -310,12 +297,11 @@ func (d *direction) open(whole []byte, aad *scratch) (body []byte, ok bool) {
 // The additional data is built behind the record, so that it needs no allocation.
 const sealRoom = sealedLen + aadLen
 
-// maxMessage is the size of the largest content of a record, RFC 5246 6.2.1.
+// maxMessage is of RFC 5246 6.2.1.
 const maxMessage = 1 << 14
 
-// seal appends a record of epoch 1 to dst. It reports false if msg is longer than
-// maxMessage, if all 2^48 sequence numbers are used, or if the next one cannot be
-// reserved. Any goroutine may call it.
+// seal appends a record of epoch 1 to dst, by any goroutine. It reports false if msg is longer
+// than maxMessage, or the next of 2^48 sequence numbers cannot be reserved.
 func (s *session) seal(dst []byte, kind byte, msg []byte) ([]byte, bool) {
 	if len(msg) > maxMessage {
 		return dst, false
@@ -337,8 +323,6 @@ func (s *session) seal(dst []byte, kind byte, msg []byte) ([]byte, bool) {
 	copy(aad[:8], b[3:11])
 	copy(aad[8:11], b[:3])
 	binary.BigEndian.PutUint16(aad[11:], uint16(len(msg)))
-	// The header's last bytes hold the salt until the record is sealed, so that
-	// salt and explicit nonce are in one piece.
 	copy(b[headerLen-saltLen:], s.out.salt[:])
 	binary.BigEndian.PutUint64(b[headerLen:], epoch1<<seqBits|seq)
 	s.out.aead.Seal(b[headerLen+nonceLen:headerLen+nonceLen], b[headerLen-saltLen:headerLen+nonceLen], msg, aad)

@@ -44,8 +44,6 @@ func (r *Records) Stats() Stats {
 }
 
 // layer is the [driver.Records] of Records.
-//
-// The table has the sessions, the workers have the unfinished handshakes.
 type layer struct {
 	conf      Config
 	start     time.Time
@@ -84,8 +82,8 @@ func newLayer(c Config) (*layer, error) {
 	return r, nil
 }
 
-// Open opens a datagram, see [driver.Records]. Records after the first one are
-// dropped, since real clients send one per datagram. It decrypts in place.
+// Open implements [driver.Records]. Records after the first one are dropped, since real
+// clients send one per datagram.
 func (r *layer) Open(from endpoint.Endpoint, pkt []byte) (driver.Session, []byte) {
 	if len(pkt) < headerLen {
 		r.counters.count(dropMalformed)
@@ -134,8 +132,7 @@ func (r *layer) open(from endpoint.Endpoint, pkt []byte) (driver.Session, []byte
 	return driver.Session{Serial: s.serial, ID: s.id}, body
 }
 
-// openRecord decrypts a record of a session in place. The event is eventEstablished, or
-// else the reason of the drop.
+// openRecord decrypts in place. The event is eventEstablished, or the reason of the drop.
 func (r *layer) openRecord(s *session, rec *record) ([]byte, event) {
 	if rec.epoch != epoch1 {
 		return nil, dropUndecryptable
@@ -170,7 +167,6 @@ const (
 	alertCloseNotify = 0
 )
 
-// alert ends a session with an authentic close_notify or fatal alert.
 func (r *layer) alert(s *session, body []byte) {
 	if len(body) != 2 || body[0] != alertFatal && body[1] != alertCloseNotify {
 		r.counters.count(dropUnexpected)
@@ -181,7 +177,6 @@ func (r *layer) alert(s *session, body []byte) {
 	}
 }
 
-// enqueue copies a datagram to a queue of the worker of its source's prefix.
 func (r *layer) enqueue(from endpoint.Endpoint, pkt []byte) {
 	if len(pkt) > maxHandshakeDatagram {
 		r.counters.count(dropOversize)
@@ -203,15 +198,12 @@ func (r *layer) enqueue(from endpoint.Endpoint, pkt []byte) {
 	}
 }
 
-// HasRoom reports whether an owner could have one more session, see [driver.Records].
 func (r *layer) HasRoom(o driver.Owner) bool { return r.table.hasRoom(o) }
 
-// Alive reports whether there is a session of a UDP source.
 func (r *layer) Alive(from endpoint.Endpoint) bool { return r.table.source(from) != nil }
 
-// Seal appends a record with a message to dst, see [driver.Records]. It does not
-// allocate if dst has capacity for the message and [driver.RecordOverhead] bytes;
-// msg must not overlap that capacity.
+// Seal implements [driver.Records]. It does not allocate if dst has capacity for the
+// message and [driver.RecordOverhead] bytes; msg must not overlap that capacity.
 func (r *layer) Seal(dst []byte, serial uint64, msg []byte) ([]byte, endpoint.Endpoint, bool) {
 	s := r.table.serial(serial)
 	if s == nil {
@@ -224,13 +216,11 @@ func (r *layer) Seal(dst []byte, serial uint64, msg []byte) ([]byte, endpoint.En
 	return dst, s.from, ok
 }
 
-// isNotFound reports whether a message is ERROR 4.
 func isNotFound(msg []byte) bool {
 	m, err := proto.ParseError(msg)
 	return err == nil && m.Code == proto.ErrorNotFound
 }
 
-// Source returns the UDP endpoint of a session, see [driver.Records].
 func (r *layer) Source(serial uint64) (endpoint.Endpoint, bool) {
 	s := r.table.serial(serial)
 	if s == nil {
@@ -239,10 +229,8 @@ func (r *layer) Source(serial uint64) (endpoint.Endpoint, bool) {
 	return s.from, true
 }
 
-// MaxMessage returns Config.MaxMessage, see [driver.Records].
 func (r *layer) MaxMessage() int { return r.conf.MaxMessage }
 
-// SafeMessage returns [SafeMessage], see [driver.Records].
 func (r *layer) SafeMessage() int { return SafeMessage }
 
 func (r *layer) stats() counts {
@@ -257,24 +245,20 @@ func (r *layer) stats() counts {
 	return out
 }
 
-// now returns the time since the start in nanoseconds.
 func (r *layer) now() int64 { return int64(time.Since(r.start)) }
 
 // maxTick is the largest error of the clock of sessions.
 const maxTick = 250 * time.Millisecond
 
-// sweepTicks is the number of ticks between sweeps of the table.
 const sweepTicks = 4
 
-// Begin takes over the sessions of the process before this one, see [driver.Records].
 func (r *layer) Begin(relay driver.RecordsRelay) {
 	r.relay.Store(&relay)
 	r.dropEnded(relay)
 	r.reviveConnected(relay)
 }
 
-// Run serves handshakes until ctx is done, see [driver.Records]. It returns an
-// error only if it is called a second time.
+// Run fails if it is called a second time.
 func (r *layer) Run(ctx context.Context, relay driver.RecordsRelay) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return errors.New("dtls: Run was called before")
@@ -289,8 +273,8 @@ func (r *layer) Run(ctx context.Context, relay driver.RecordsRelay) error {
 	return nil
 }
 
-// control advances the clock and ends idle sessions. The clock advances by a few
-// ticks at a time at most, so that a suspended process does not end all sessions.
+// control advances the clock by a few ticks at a time at most, so that a suspended process
+// does not end all sessions.
 func (r *layer) control(ctx context.Context, relay driver.RecordsRelay) {
 	tick := min(maxTick, r.conf.Idle/8)
 	ticker := time.NewTicker(tick)
@@ -328,107 +312,81 @@ func (r *layer) sweep(relay driver.RecordsRelay) {
 	r.counters[eventUnbound].Add(uint64(unbound))
 }
 
-// event is a counted event: a step of a handshake, the end of a session, or the
-// reason why a datagram or record was dropped.
+// event is a step of a handshake, the end of a session, or the reason of a drop.
 type event uint8
 
-// The events. Those up to eventUnbindable are steps and ends, the rest are drops.
+// Those up to eventUnbindable are steps and ends, the rest are drops.
 const (
-	// eventHello: a valid ClientHello was received.
 	eventHello event = iota
-	// eventCookieSent: a ClientHello was answered with a HelloVerifyRequest.
+	// eventCookieSent: a HelloVerifyRequest.
 	eventCookieSent
-	// eventAnswered: a ClientHello was answered with a ServerHello; the handshake is
-	// half open.
+	// eventAnswered: a ServerHello; the handshake is half open.
 	eventAnswered
-	// eventResent: a ServerHello or a Finished was sent again on request.
 	eventResent
-	// eventEstablished: a handshake was finished.
 	eventEstablished
-	// eventTimedOut: a handshake was not finished in time.
 	eventTimedOut
-	// eventEvicted: the oldest handshake ended, since [Config].HalfOpen in all or
-	// [Config].HalfOpenPerPrefix were half open and another client had validated its
-	// address.
+	// eventEvicted: another client had validated its address, and a limit of half-open
+	// handshakes was reached.
 	eventEvicted
-	// eventTakenOver: a session ended since another was established at its source.
+	// eventTakenOver: another session was established at its source.
 	eventTakenOver
-	// eventSessionLimit: a session ended since its allocation had more than
-	// [Config].PerIdentity.
+	// eventSessionLimit: more than [Config].PerIdentity.
 	eventSessionLimit
-	// eventResumed: a session of the previous process resumed.
 	eventResumed
-	// eventClosed: a session ended with its client's close_notify or fatal alert.
+	// eventClosed: an authentic close_notify or fatal alert.
 	eventClosed
-	// eventIdle: a session ended since no authentic record was received for
-	// [Config].Idle.
+	// eventIdle: after [Config].Idle.
 	eventIdle
-	// eventUnbound: a session ended since no allocation was bound to it within 5 s, or
-	// since its allocation can no longer be bound.
+	// eventUnbound: no allocation was bound within 5 s, or its allocation can no longer be bound.
 	eventUnbound
-	// eventShed: an unbound session ended to make room for another: the table, the share of
-	// its source prefix, or that of unbindable sessions, was full.
+	// eventShed: the table or a share of it was full.
 	eventShed
-	// eventUnbindable: a handshake was finished whose allocation has ended or never existed. It
-	// also counts as eventEstablished: its client gets ERROR 4 in the session.
+	// eventUnbindable: also counts as eventEstablished; its client gets ERROR 4 in the session.
 	eventUnbindable
 
-	// dropMalformed: not a record, handshake message or hello of DTLS 1.2.
 	dropMalformed
 	// dropForeign: a content type that no client sends.
 	dropForeign
-	// dropOversize: a datagram for the handshake with more than 1500 bytes.
 	dropOversize
-	// dropQueue: the queue for the handshake, or the share of the source's prefix, was
-	// full.
+	// dropQueue: the queue, or the share of the source's prefix, was full.
 	dropQueue
 	// dropAlert: an alert in plain text, which proves nothing.
 	dropAlert
-	// dropNoSession: a message or alert from a source without a session.
+	// dropNoSession: a message or alert.
 	dropNoSession
-	// dropUndecryptable: a record that does not decrypt with the keys of its session.
 	dropUndecryptable
-	// dropReplayed: a record that was received before, or is older than the replay window.
+	// dropReplayed: also one that is older than the replay window.
 	dropReplayed
-	// dropTrailing: records after the first in a datagram; in a datagram of a
-	// handshake, after a ClientHello or an answered message.
+	// dropTrailing: after the first record; of a handshake, after a ClientHello or an answer.
 	dropTrailing
-	// dropUnexpected: an authentic record that is neither a message nor an alert
-	// nor a Finished, such as a request to renegotiate.
+	// dropUnexpected: authentic, and neither a message nor an alert nor a Finished.
 	dropUnexpected
 	// dropStray: a handshake message out of order or without a handshake.
 	dropStray
-	// dropFragments: a message in more bytes than [Config].FragmentCap, a
-	// ClientHello in fragments, or fragments out of order.
+	// dropFragments: too large, out of order, or of a ClientHello.
 	dropFragments
-	// dropQuiet: a ClientHello from the source of a session, see [Config].Quiet.
 	dropQuiet
-	// dropSuite: a ClientHello without a supported cipher suite.
 	dropSuite
-	// dropCookie: an invalid or expired cookie; a new one was sent.
+	// dropCookie: invalid or expired; a new one was sent.
 	dropCookie
-	// dropHelloRate: a ClientHello above the limit of answers to its source prefix.
+	// dropHelloRate: above the limit of answers to its source prefix.
 	dropHelloRate
 	// dropLargeAnswer: a repeated message that is smaller than its answer.
 	dropLargeAnswer
-	// dropHalfOpenFull: a handshake above [Config].HalfOpen, none of which could
-	// be evicted.
+	// dropHalfOpenFull: none could be evicted.
 	dropHalfOpenFull
-	// dropSessionsFull: a finished handshake above [Config].MaxSessions, all of them
-	// bound, or above 7/8 of it and above the share of its project or player.
+	// dropSessionsFull: all are bound, or above 7/8 the share of the project or player is used up.
 	dropSessionsFull
-	// dropIdentity: a finished handshake without the id of an allocation, or one of an
-	// allocation that cannot be bound, for which there was no room.
+	// dropIdentity: no id of an allocation, or one that cannot be bound without room for it.
 	dropIdentity
 	// dropKey: a Finished that does not verify with the allocation's key.
 	dropKey
 	// dropAttempts: a Finished above a limit of key derivations.
 	dropAttempts
-	// dropUnstored: an authentic record whose number could not be reserved in the
-	// session file, which can be neither written nor removed.
+	// dropUnstored: its number could not be reserved in the session file, which can be neither
+	// written nor removed.
 	dropUnstored
 
-	// numEvents is the number of events.
 	numEvents
 )
 
@@ -442,7 +400,6 @@ var eventNames = [numEvents]string{
 	"drop_identity", "drop_key", "drop_attempts", "drop_unstored",
 }
 
-// String returns the name of the event in metrics, such as "drop_replayed".
 func (e event) String() string {
 	if e >= numEvents {
 		return "unknown"
@@ -463,13 +420,11 @@ type Stats struct {
 	HalfOpen, Direct int
 }
 
-// counts are [Stats] by event.
 type counts struct {
 	Counts                     [numEvents]uint64
 	Sessions, HalfOpen, Direct int
 }
 
-// counters count events. Any goroutine may use them.
 type counters [numEvents]atomic.Uint64
 
 func (c *counters) count(e event) { c[e].Add(1) }

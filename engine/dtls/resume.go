@@ -19,9 +19,8 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 )
 
-// defaultSessionMaxAge is the default of [SessionFileConfig].MaxAge. It is longer
-// than any client waits for a relay, and short enough that a copy of the file from
-// a backup is not read.
+// defaultSessionMaxAge is longer than any client waits for a relay, and short enough that
+// a copy of the file from a backup is not read.
 const defaultSessionMaxAge = 2 * time.Minute
 
 // SessionFileConfig is the configuration of a [SessionFile].
@@ -97,8 +96,7 @@ func (f *SessionFile) Unread() error { return f.file.Load().Unread() }
 // use any more.
 func (f *SessionFile) Close() error { return errors.Join(f.file.Load().Close(), f.failed.Close()) }
 
-// reopen begins a new file if the present one cannot be written. It reports false if that
-// cannot be either.
+// reopen begins a new file if the present one cannot be written.
 func (f *SessionFile) reopen() bool {
 	old := f.file.Load()
 	if old.Storing() {
@@ -159,8 +157,7 @@ type reservation struct {
 	last     int64              // time of the last change of received, since the start of Records
 }
 
-// reserveSent ensures that seq is below the stored bound of sent numbers. If it
-// reports false, seq must not be used.
+// reserveSent reports false if seq must not be used.
 func (v *reservation) reserveSent(seq uint64) bool {
 	if seq < v.sent.Load() {
 		return true
@@ -171,8 +168,7 @@ func (v *reservation) reserveSent(seq uint64) bool {
 	return seq < v.sent.Load() || seq < bound && storeBound(&v.sent, v.file.SetSent, v.place, bound)
 }
 
-// reserveReceived ensures that the number of an authentic record is below the stored
-// bound of received numbers. If it reports false, the record must be dropped.
+// reserveReceived reports false if the record must be dropped.
 func (v *reservation) reserveReceived(seq uint64, now func() int64) bool {
 	if seq < v.received.Load() {
 		return true
@@ -203,7 +199,6 @@ func storeBound(bound *atomic.Uint64, store func(statefile.Place, uint64) bool, 
 	return true
 }
 
-// release removes the session from the session file.
 func (v *reservation) release() {
 	v.mu.Lock()
 	file, place := v.file, v.place
@@ -212,8 +207,7 @@ func (v *reservation) release() {
 	file.Remove(place)
 }
 
-// storeIn stores the session in a file, if it is not there. It reports false if there is no
-// space. The bounds are above all numbers that were used.
+// storeIn reports false if there is no space. The bounds are above all numbers that were used.
 func (v *reservation) storeIn(file *statefile.Sessions) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -235,12 +229,10 @@ func (v *reservation) storeIn(file *statefile.Sessions) bool {
 	return true
 }
 
-// restoreFileTicks is the number of ticks between two attempts to store what could not be.
 const restoreFileTicks = 20
 
 var errNoSpace = errors.New("dtls: the session file has no space for another session")
 
-// storeAgain stores the sessions that could not be stored, as while the disk was full.
 func (r *layer) storeAgain() {
 	f := r.file
 	if f == nil || !f.reopen() || !f.unstored.Swap(false) {
@@ -271,8 +263,7 @@ func (r *layer) storeAgain() {
 	f.lacked = false
 }
 
-// store adds a new session to the session file. Its bounds are those of a session
-// that has received the client's Finished and sent nothing.
+// store stores the bounds of a session that has received the client's Finished and sent nothing.
 func (r *layer) store(s *session, h *halfOpen, finished uint64) {
 	if r.file == nil {
 		return
@@ -294,8 +285,7 @@ func (r *layer) store(s *session, h *halfOpen, finished uint64) {
 	s.stored.received.Store(x.Received)
 }
 
-// dormant is a session of the previous process of which this one has received no
-// authentic record yet.
+// dormant is a session of the previous process without an authentic record yet.
 type dormant struct {
 	found statefile.FoundSession
 
@@ -305,7 +295,6 @@ type dormant struct {
 	gone bool                // resumed or dropped
 }
 
-// storeIn is that of a reservation.
 func (d *dormant) storeIn(file *statefile.Sessions) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -316,15 +305,13 @@ func (d *dormant) storeIn(file *statefile.Sessions) bool {
 	return d.found.Place != 0
 }
 
-// dormants are the sessions that may be resumed.
 type dormants struct {
 	count atomic.Int64
 	mu    sync.Mutex // guards the map
 	by    map[endpoint.Endpoint]*dormant
 }
 
-// loadDormant loads the latest session of each source from the session file, and
-// removes all others from it.
+// loadDormant loads the latest session of each source, and removes all others from the file.
 func (r *layer) loadDormant() {
 	r.dormant.by = make(map[endpoint.Endpoint]*dormant)
 	if r.file == nil {
@@ -343,7 +330,6 @@ func (r *layer) loadDormant() {
 	r.dormant.count.Store(int64(len(r.dormant.by)))
 }
 
-// find returns the dormant session of a source, or nil.
 func (d *dormants) find(from endpoint.Endpoint) *dormant {
 	if d.count.Load() == 0 {
 		return nil
@@ -353,7 +339,7 @@ func (d *dormants) find(from endpoint.Endpoint) *dormant {
 	return d.by[from.Remote()]
 }
 
-// remove removes a session. The caller holds its lock.
+// The caller of remove holds its lock.
 func (d *dormants) remove(x *dormant) {
 	x.gone = true
 	d.mu.Lock()
@@ -362,9 +348,8 @@ func (d *dormants) remove(x *dormant) {
 	d.count.Store(int64(len(d.by)))
 }
 
-// resume resumes and returns the dormant session of a source if pkt begins with an
-// authentic record of it that is not replayed, and its allocation can still be bound. It
-// does not change pkt.
+// resume returns the dormant session of a source if pkt begins with an authentic record of it
+// that is not replayed, and its allocation can still be bound. It does not change pkt.
 func (r *layer) resume(from endpoint.Endpoint, pkt []byte) *session {
 	d, relay := r.dormant.find(from), r.relay.Load()
 	if d == nil || relay == nil {
@@ -389,8 +374,8 @@ func (r *layer) resume(from endpoint.Endpoint, pkt []byte) *session {
 	return r.revive(d, from, *relay)
 }
 
-// revive makes a dormant session with keys an established one at its source, and returns it,
-// or nil if there is no room. The caller holds its lock.
+// revive establishes a dormant session at its source; nil: there is no room. The caller holds
+// its lock.
 func (r *layer) revive(d *dormant, from endpoint.Endpoint, relay driver.RecordsRelay) *session {
 	s := &session{
 		serial: d.found.Serial, id: d.found.ID, from: from, in: d.keys.in, out: d.keys.out, minReceived: d.found.Received,
@@ -464,7 +449,7 @@ func (r *layer) leave() Handover {
 	return c
 }
 
-// reviveConnected makes the dormant sessions whose clients are connected established ones.
+// reviveConnected establishes the dormant sessions whose clients are connected.
 func (r *layer) reviveConnected(relay driver.RecordsRelay) {
 	for _, d := range r.dormant.all() {
 		from, ok := r.connected[d.found.Serial]
@@ -480,14 +465,12 @@ func (r *layer) reviveConnected(relay driver.RecordsRelay) {
 	r.connected = nil
 }
 
-// all returns the dormant sessions.
 func (d *dormants) all() []*dormant {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Collect(maps.Values(d.by))
 }
 
-// deriveKeys derives the keys of a dormant session.
 func (r *layer) deriveKeys(d *dormant, relay driver.RecordsRelay) bool {
 	f, key := &d.found, relay.KeyOf(d.found.ID)
 	keys, err := derive(suiteByID(f.Suite), &key, f.Client[:], f.Server[:], len(f.Hash) > 0, f.Hash)
@@ -517,19 +500,16 @@ func (r *layer) replaceDormant(s *session) bool {
 	return true
 }
 
-// dropDormant removes a session, also from the session file. The caller holds its lock.
+// dropDormant also removes it from the session file. The caller holds its lock.
 func (r *layer) dropDormant(d *dormant) {
 	r.dormant.remove(d)
 	d.file.Remove(d.found.Place)
 }
 
-// dropEnded removes the dormant sessions of allocations that cannot come back.
 func (r *layer) dropEnded(relay driver.RecordsRelay) {
 	r.dropDormants(func(d *dormant) bool { return !relay.MayBind(d.found.ID) })
 }
 
-// expireDormant removes all dormant sessions once the process has run for
-// [Config].Idle.
 func (r *layer) expireDormant() {
 	if r.dormant.count.Load() == 0 || r.clock.Load() < int64(r.conf.Idle) {
 		return

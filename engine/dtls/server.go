@@ -14,11 +14,9 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// maxHandshakeDatagram is the size of the largest accepted datagram of a handshake.
 const maxHandshakeDatagram = 1500
 
-// The classes of datagrams. Each has a queue of its own, so that a flood of one cannot
-// keep the other out.
+// Each class has a queue of its own, so that a flood of one cannot keep the other out.
 const (
 	hellos   = iota // ClientHellos without a cookie, from sources that may be forged
 	progress        // everything else
@@ -26,8 +24,7 @@ const (
 )
 
 const (
-	// queueBuckets is the number of buckets of source prefixes in a queue, by a keyed
-	// hash.
+	// queueBuckets is chosen by a keyed hash of source prefixes.
 	queueBuckets = 256
 	// bucketShare is the part of a queue that the datagrams of one bucket may take once
 	// an eighth of it is taken, but at least minShare datagrams, so that one source
@@ -40,7 +37,6 @@ const (
 	helloQueues = 4
 )
 
-// queuedDatagram is a datagram in a queue.
 type queuedDatagram struct {
 	from   endpoint.Endpoint
 	bucket uint8
@@ -66,8 +62,8 @@ func (q *queue) init(size int) {
 	}
 }
 
-// push copies a datagram to the queue. It reports false if the queue, or the share of
-// the bucket, is full. Any goroutine may call it.
+// push copies a datagram, by any goroutine. It reports false if the queue or the bucket's
+// share is full.
 func (q *queue) push(from endpoint.Endpoint, bucket uint8, pkt []byte) bool {
 	waiting := &q.waiting[bucket]
 	if waiting.Load() >= q.share && len(q.full) >= cap(q.full)/8 {
@@ -84,8 +80,7 @@ func (q *queue) push(from endpoint.Endpoint, bucket uint8, pkt []byte) bool {
 	}
 }
 
-// worker handles the handshakes of some source prefixes. Its goroutine owns it,
-// except for the queues.
+// worker handles the handshakes of some source prefixes. Its goroutine owns it but the queues.
 type worker struct {
 	r      *layer
 	queues [queues]queue
@@ -135,8 +130,7 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// handleQueued handles a datagram of a queue. It sends the answers in batches while
-// datagrams wait.
+// handleQueued sends the answers in batches while datagrams wait.
 func (w *worker) handleQueued(q *queue, d *queuedDatagram) {
 	w.handleDatagram(d.from, d.data[:d.n])
 	if idle := len(w.queues[hellos].full)+len(w.queues[progress].full) == 0; w.unsent > 0 && (idle || w.unsent >= driver.HandshakeBatch) {
@@ -147,9 +141,8 @@ func (w *worker) handleQueued(q *queue, d *queuedDatagram) {
 	q.free <- d
 }
 
-// handleDatagram handles the records of a datagram up to the first one that is
-// answered or has a ClientHello. The source may be forged, so a second answer would
-// be an amplification.
+// handleDatagram stops at the first record that is answered or has a ClientHello. The source
+// may be forged, so a second answer would be an amplification.
 func (w *worker) handleDatagram(from endpoint.Endpoint, pkt []byte) {
 	w.answered, w.received = false, len(pkt)
 	defer w.addCredit(from)
@@ -189,7 +182,6 @@ func (w *worker) addCredit(from endpoint.Endpoint) {
 	}
 }
 
-// handleMessages handles the handshake messages of a plain record.
 func (w *worker) handleMessages(from endpoint.Endpoint, rec *record) {
 	for b := rec.body; ; {
 		if w.answered {
@@ -218,7 +210,6 @@ func (w *worker) handleMessages(from endpoint.Endpoint, rec *record) {
 
 func (w *worker) count(e event) { w.r.counters.count(e) }
 
-// sendOut sends the datagram in w.out.
 func (w *worker) sendOut(to endpoint.Endpoint) {
 	w.answered = true
 	w.relay.Send(to, w.out)
@@ -226,8 +217,6 @@ func (w *worker) sendOut(to endpoint.Endpoint) {
 	w.out = w.out[:0]
 }
 
-// handleClientHello answers a ClientHello with a ServerHello, with a cookie, or not
-// at all.
 func (w *worker) handleClientHello(from endpoint.Endpoint, rec *record, m *message) {
 	if !m.whole() {
 		w.count(dropFragments)
@@ -283,9 +272,8 @@ func (w *worker) resendFlight(from endpoint.Endpoint, rec *record, h *halfOpen) 
 	w.sendFlight(from, h, rec.seq)
 }
 
-// inQuietPeriod reports whether there is a session of a source whose client may
-// still use it: a client that only probes stops at the next message of its session,
-// while a restarted one sends nothing more in it.
+// inQuietPeriod reports whether the client of a source's session may still use it: one that
+// only probes stops at the next message, a restarted one sends nothing more in it.
 func (w *worker) inQuietPeriod(from endpoint.Endpoint) bool {
 	s := w.r.table.source(from)
 	if s == nil {
@@ -313,7 +301,6 @@ func (w *worker) answerValidated(from endpoint.Endpoint, rec *record, m *message
 	w.answer(from, rec, m, c, suite, true)
 }
 
-// answer starts a handshake that was admitted.
 func (w *worker) answer(from endpoint.Endpoint, rec *record, m *message, c *hello, suite *suite, validated bool) {
 	h := &halfOpen{
 		from: from, suite: suite, transcript: suite.hash(), client: [randomLen]byte(c.random),
@@ -340,9 +327,8 @@ func (w *worker) sendFlight(from endpoint.Endpoint, h *halfOpen, recordSeq uint6
 	w.sendOut(from)
 }
 
-// handleKeyExchange stores the ClientKeyExchange, or the next fragment of it, until
-// the Finished is received. It is not authenticated, so a later one replaces it: a
-// forged one must not block the genuine one.
+// handleKeyExchange stores the ClientKeyExchange until the Finished is received. It is not
+// authenticated, so a later one replaces it: a forged one must not block the genuine one.
 func (w *worker) handleKeyExchange(from endpoint.Endpoint, m *message) {
 	h := w.handshakes[from]
 	if h == nil || m.seq != h.seq+1 {
@@ -367,8 +353,8 @@ func (w *worker) handleKeyExchange(from endpoint.Endpoint, m *message) {
 	h.missing -= len(m.body)
 }
 
-// handleSealed handles an encrypted record of type handshake: the Finished of a
-// handshake, or of a session whose client did not receive our Finished.
+// handleSealed handles the Finished of a handshake, or of a session whose client did not
+// receive ours.
 func (w *worker) handleSealed(from endpoint.Endpoint, rec *record) {
 	h := w.handshakes[from]
 	if h != nil && h.isExchangeComplete() {
@@ -383,7 +369,6 @@ func (w *worker) handleSealed(from endpoint.Endpoint, rec *record) {
 	}
 }
 
-// finish establishes a session if the record is the client's Finished.
 func (w *worker) finish(from endpoint.Endpoint, h *halfOpen, rec *record) bool {
 	s, reason := w.verify(h, rec)
 	if reason != eventEstablished {
@@ -418,8 +403,6 @@ func (w *worker) finish(from endpoint.Endpoint, h *halfOpen, rec *record) bool {
 	return true
 }
 
-// verify decrypts a record with the key of the client's identity and verifies the
-// Finished in it.
 func (w *worker) verify(h *halfOpen, rec *record) (*session, event) {
 	if h.candidate == nil {
 		if reason := w.derive(h); reason != eventEstablished {
@@ -454,8 +437,7 @@ func (w *worker) verify(h *halfOpen, rec *record) (*session, event) {
 	return s, eventEstablished
 }
 
-// derive sets the candidate from a complete ClientKeyExchange. It returns
-// Established, or the reason of the failure.
+// derive returns eventEstablished, or the reason of the failure.
 func (w *worker) derive(h *halfOpen) event {
 	id, ok := identity(h.exchange[messageHeaderLen:])
 	if !ok {
@@ -477,10 +459,8 @@ func (w *worker) derive(h *halfOpen) event {
 	return eventEstablished
 }
 
-// mayDerive reports whether keys may be derived for a handshake, and counts it. A
-// handshake without a cookie has maxDerivations, and the number of such handshakes is
-// limited (directRate). One with a cookie draws on a limit that forged messages to other
-// handshakes cannot use up.
+// mayDerive counts a derivation. A handshake without a cookie has maxDerivations; one with
+// a cookie draws on a limit that forged messages to other handshakes cannot use up.
 func (w *worker) mayDerive(h *halfOpen) bool {
 	if !h.validated {
 		h.derived++
@@ -490,7 +470,6 @@ func (w *worker) mayDerive(h *halfOpen) bool {
 	return retryRate.Take(&h.retries, millis(now)) && w.r.limits.takeDerivation(h.from.Network(), now)
 }
 
-// identity returns the allocation that a ClientKeyExchange names.
 func identity(body []byte) (id proto.AllocationID, ok bool) {
 	identity, rest, ok := vector16(body)
 	if !ok || len(rest) > 0 {
@@ -499,8 +478,7 @@ func identity(body []byte) (id proto.AllocationID, ok bool) {
 	return parseIdentity(identity)
 }
 
-// resendFinished sends our Finished again if the record is a Finished of the
-// session: the client repeats its own until it receives ours.
+// resendFinished answers the Finished that a client repeats until it receives ours.
 func (w *worker) resendFinished(s *session, rec *record) {
 	body, reason := w.r.openRecord(s, rec)
 	if reason != eventEstablished {
@@ -521,10 +499,8 @@ func (w *worker) resendFinished(s *session, rec *record) {
 	w.sendFinished(s)
 }
 
-// lastFlightLen is the size of ChangeCipherSpec and Finished in bytes.
 const lastFlightLen = headerLen + 1 + sealedLen + messageHeaderLen + verifyLen
 
-// sendFinished sends ChangeCipherSpec and Finished.
 func (w *worker) sendFinished(s *session) {
 	s.credit = 0
 	out := appendPlain(w.out, typeChangeCipherSpec, version12, s.plain, []byte{1})

@@ -11,19 +11,17 @@ const sharedAbove = 7
 
 // shares counts the allocations with sessions by project and by player. A second session of
 // an allocation does not count: all but the bound one are evicted when others need room. The
-// lock of the table guards it. The zero value is empty.
+// lock of the table guards it.
 type shares struct {
 	owners   map[proto.AllocationID]driver.Owner
 	projects map[uint32]*projectShare
 }
 
-// projectShare is what a project has.
 type projectShare struct {
 	allocations int
 	players     map[uint32]int // allocations of each
 }
 
-// add counts an allocation, if it is not counted.
 func (s *shares) add(id proto.AllocationID, o driver.Owner) {
 	if _, counted := s.owners[id]; counted {
 		return
@@ -41,7 +39,6 @@ func (s *shares) add(id proto.AllocationID, o driver.Owner) {
 	p.players[o.Player]++
 }
 
-// remove undoes add, if the allocation is counted.
 func (s *shares) remove(id proto.AllocationID) {
 	o, counted := s.owners[id]
 	if !counted {

@@ -14,10 +14,9 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// table finds sessions by source and by serial. Readers do not lock: they follow
-// chains of atomic pointers. A removed session keeps its pointers, so that a reader
-// that has reached it can continue. A session is inserted before the one that it
-// replaces is removed, so readers always find one of them.
+// table is read without a lock, by chains of atomic pointers. A removed session keeps its
+// pointers, so that a reader that has reached it can continue. A session is inserted before
+// the one that it replaces is removed, so readers always find one of them.
 type table struct {
 	secret   uint64
 	shift    int
@@ -95,7 +94,6 @@ func (t *table) atSerial(serial uint64) *atomic.Pointer[session] {
 	return &t.serials[serial&uint64(len(t.serials)-1)]
 }
 
-// source returns the session of a source, or nil.
 func (t *table) source(from endpoint.Endpoint) *session {
 	if t.sessions.Load() == 0 {
 		return nil
@@ -108,7 +106,6 @@ func (t *table) source(from endpoint.Endpoint) *session {
 	return nil
 }
 
-// serial returns the session with a serial, or nil.
 func (t *table) serial(serial uint64) *session {
 	for s := t.atSerial(serial).Load(); s != nil; s = s.bySerial.Load() {
 		if s.serial == serial && !s.ended.Load() {
@@ -118,21 +115,18 @@ func (t *table) serial(serial uint64) *session {
 	return nil
 }
 
-// replaced counts the sessions that a new one ended: at its source, of its identity,
-// and to make room.
 type replaced struct{ source, identity, shed int }
 
-// add assigns a serial to a session and publishes it. It ends the session at the
-// same source, the oldest of the same identity if there are too many, and the least
-// valuable unbound one if the table or the share of the prefix is full. It reports
-// false if the table is full of bound sessions. An unbindable session ends no other than
-// unbindable ones and those of its own allocation.
+// add assigns a serial to a session and publishes it. It ends the session at the same source,
+// the oldest of the same identity if there are too many, and the least valuable unbound one
+// if the table or the share of the prefix is full; an unbindable session ends only unbindable
+// ones and those of its allocation. It reports false if the table is full of bound sessions.
 //
 // A session at the same source and of the same allocation as the previous one keeps
 // its serial and so the binding, since real clients send no BIND in a new session.
 //
-// add calls store after it has assigned the serial and before other goroutines can
-// find the session, unless the session is unbindable. now is a time of [Records].clock.
+// add calls store before other goroutines can find the session, unless it is unbindable.
+// now is a time of [Records].clock.
 func (t *table) add(s *session, relay driver.RecordsRelay, now int64, store func()) (r replaced, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -181,15 +175,13 @@ func (t *table) add(s *session, relay driver.RecordsRelay, now int64, store func
 	return r, true
 }
 
-// skipSerial makes later serials larger than one that is in use.
 func (t *table) skipSerial(serial uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.next = max(t.next, serial+1)
 }
 
-// restore publishes a session that has a serial. It reports false if the table is
-// full of bound sessions or has another session of the source.
+// restore publishes a session that has a serial. It reports false if the table is full.
 func (t *table) restore(s *session, relay driver.RecordsRelay) (shed int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -239,7 +231,6 @@ func (t *table) countShare(s *session, relay driver.RecordsRelay) {
 	}
 }
 
-// hasRoom reports whether an owner could have a session of one more allocation.
 func (t *table) hasRoom(o driver.Owner) bool {
 	if int(t.sessions.Load()) < t.max*sharedAbove/8 {
 		return true
@@ -250,7 +241,6 @@ func (t *table) hasRoom(o driver.Owner) bool {
 	return kept < t.max && t.shares.allow(o, t.max)
 }
 
-// timeToBind returns how long a new session of an allocation may be unbound.
 func (t *table) timeToBind(id proto.AllocationID) time.Duration {
 	for _, s := range t.ids[id] {
 		if s.bound.Load() {
@@ -260,8 +250,7 @@ func (t *table) timeToBind(id proto.AllocationID) time.Duration {
 	return bindTimeout
 }
 
-// makeRoom ends unbound sessions until there is room for s, which replaces old if that
-// is not nil. It reports false if s may end none of those in a full table.
+// makeRoom ends unbound sessions until there is room for s, which replaces old if not nil.
 func (t *table) makeRoom(s, old *session, relay driver.RecordsRelay) (shed int, ok bool) {
 	prefix := s.from.Network()
 	for s.unbindable && t.unbindable.Len() >= t.maxUnbindable {
@@ -283,8 +272,7 @@ func (t *table) makeRoom(s, old *session, relay driver.RecordsRelay) (shed int, 
 	return shed, true
 }
 
-// firstUnbindable returns the session that ends for a new unbindable one: the oldest of the
-// prefix that has most with the new one.
+// firstUnbindable returns the oldest of the prefix that has most with the new one.
 func (t *table) firstUnbindable(prefix endpoint.Endpoint) *session {
 	first := t.unbindable.First()
 	if n := t.unbindable.Count(prefix); n > 0 && n >= t.unbindable.Count(first.Value.from.Network()) {
@@ -293,8 +281,8 @@ func (t *table) firstUnbindable(prefix endpoint.Endpoint) *session {
 	return first.Value
 }
 
-// shed removes a session from the unbound ones: it ends the session unless an
-// allocation was bound to it lately. It returns the number of sessions that it ended.
+// shed removes a session from the unbound ones, and ends it unless an allocation was bound
+// to it lately. It returns the number of ended sessions.
 func (t *table) shed(s *session, relay driver.RecordsRelay) int {
 	if !s.ended.Load() && t.noteBinding(s, relay) {
 		return 0
@@ -303,7 +291,6 @@ func (t *table) shed(s *session, relay driver.RecordsRelay) int {
 	return 1
 }
 
-// noteBinding records whether an allocation is bound to a session.
 func (t *table) noteBinding(s *session, relay driver.RecordsRelay) (bound bool) {
 	bound = relay.IsBound(s.serial)
 	if bound == s.bound.Load() || s.ended.Load() {
@@ -320,7 +307,6 @@ func (t *table) noteBinding(s *session, relay driver.RecordsRelay) (bound bool) 
 	return bound
 }
 
-// unboundSet returns the set of a session to which no allocation is bound.
 func (t *table) unboundSet(s *session) *evict.Set[endpoint.Endpoint, *session] {
 	if s.unbindable {
 		return &t.unbindable
@@ -343,8 +329,7 @@ func (t *table) removeUnbound(s *session) {
 	}
 }
 
-// evictionCandidate returns a session other than s that has ended, or else the one
-// that was silent for longest.
+// evictionCandidate returns one that has ended, or else was silent for longest, but not s.
 func evictionCandidate(own []*session, s *session) *session {
 	var out *session
 	for _, x := range own {
@@ -359,7 +344,7 @@ func evictionCandidate(own []*session, s *session) *session {
 	return out
 }
 
-// remove removes a session if it is in the table. The caller holds the lock.
+// The caller of remove holds the lock.
 func (t *table) remove(s *session) {
 	s.ended.Store(true)
 	for at := t.atSerial(s.serial); at.Load() != nil; at = &at.Load().bySerial {
@@ -377,8 +362,7 @@ func (t *table) remove(s *session) {
 	}
 }
 
-// release frees what a removed session holds: its place in the session file and in
-// the counts.
+// release frees the place of a removed session in the session file and in the counts.
 func (t *table) release(s *session) {
 	if s.stored != nil {
 		s.stored.release()
@@ -399,8 +383,8 @@ func (t *table) release(s *session) {
 	}
 }
 
-// sweep removes the sessions that have ended, have received nothing since a time of
-// [Records].clock, or were not bound in time. It returns the numbers of the last two.
+// sweep returns the numbers of idle and of unbound sessions that it removed. now and since
+// are times of [Records].clock.
 func (t *table) sweep(relay driver.RecordsRelay, now, since int64) (idle, unbound int) {
 	for i := range t.sources {
 		for s := t.sources[i].Load(); s != nil; s = s.bySource.Load() {
@@ -426,7 +410,6 @@ func (t *table) sweep(relay driver.RecordsRelay, now, since int64) (idle, unboun
 	return idle, unbound
 }
 
-// mayBindLater reports whether a session to which no allocation is bound may stay.
 func (s *session) mayBindLater(relay driver.RecordsRelay, now int64) bool {
 	switch by := s.bindBy.Load(); by {
 	case boundBefore:

@@ -64,7 +64,6 @@ func Check(listen []netip.AddrPort, cfg Config) []Finding {
 	return found
 }
 
-// kernelFinding loads the program for a moment.
 func kernelFinding(mode Mode) Finding {
 	f := Finding{Subject: "fast path", Finding: "the kernel takes the program", Because: "it was loaded for this check, and not attached"}
 	err := sock.SynchronizeKernel()
@@ -101,8 +100,7 @@ func interfaceFinding(i nexthop.Interface, mode Mode) Finding {
 }
 
 // checkVLAN returns an error for an interface whose card takes the tags of VLANs off: a program of
-// XDP does not see them, and would relay what the kernel keeps apart. A veth passes tags beside the frame
-// whatever its settings say; there the program is for tests.
+// XDP does not see them, and would relay what the kernel keeps apart.
 func checkVLAN(i *nexthop.Interface) error {
 	e, err := ethtool.NewEthtool()
 	if err != nil {

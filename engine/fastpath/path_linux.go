@@ -25,7 +25,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
-// path is the [driver.FastPath] of a [Path].
 type path struct {
 	cfg      Config
 	log      *slog.Logger
@@ -56,7 +55,6 @@ type path struct {
 	unavailable error
 }
 
-// neighbour is a host on the link of an interface.
 type neighbour struct {
 	ifindex int
 	addr    netip.Addr
@@ -74,7 +72,6 @@ type ingress struct {
 	mac     [6]byte
 }
 
-// localAddr is an address of the relay as endpoints name it.
 type localAddr struct {
 	listener uint8
 	local    uint16
@@ -100,8 +97,7 @@ func newPath(cfg Config) *path {
 	return p
 }
 
-// Load implements [driver.FastPath]. The error wraps [ErrUnavailable]: the kernel or its policy
-// refuses the fast path.
+// The error of Load wraps [ErrUnavailable].
 func (p *path) Load(spec driver.FastPathSpec) (table.Memory, error) {
 	if err := p.load(spec); err != nil {
 		p.unavailable = fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -141,12 +137,11 @@ func (p *path) load(spec driver.FastPathSpec) error {
 	return nil
 }
 
-// waits reports whether an interface may yet have a listen address.
 func (p *path) waits() bool {
 	return len(p.wantedInterfaces()) == 0 && slices.ContainsFunc(p.listen, func(l netip.AddrPort) bool { return !l.Addr().IsLoopback() })
 }
 
-// takeFormer takes the attachments of the process before this one, which serves until Run.
+// takeFormer: the process before this one serves until Run.
 func (p *path) takeFormer() {
 	p.former = make(map[int]*os.File)
 	if p.cfg.Link == nil {
@@ -234,8 +229,6 @@ func (p *path) attachTo(index int) error {
 	return err
 }
 
-// wantedInterfaces returns the interfaces that the program serves: those of the configuration, or
-// those that have a listen address.
 func (p *path) wantedInterfaces() map[int]string {
 	wanted, all := make(map[int]string), p.resolver.Interfaces()
 	any := slices.ContainsFunc(all, func(i nexthop.Interface) bool { return i.Local && p.isListener(i) })
@@ -251,7 +244,6 @@ func (p *path) wantedInterfaces() map[int]string {
 	return wanted
 }
 
-// isListener reports whether an interface has an address that the relay listens on.
 func (p *path) isListener(i nexthop.Interface) bool {
 	return slices.ContainsFunc(p.listen, func(l netip.AddrPort) bool {
 		return slices.ContainsFunc(i.Carries, func(a netip.Addr) bool {
@@ -260,7 +252,7 @@ func (p *path) isListener(i nexthop.Interface) bool {
 	})
 }
 
-// reset forgets all next hops. The program is off, or not attached yet.
+// reset: the program is off, or not attached yet.
 func (p *path) reset() {
 	p.nextHops = make(map[nexthop.Hop]table.NextHop)
 	p.hops = make([]nexthop.Hop, 1)
@@ -269,10 +261,8 @@ func (p *path) reset() {
 	p.reasons = make(map[string]uint64)
 }
 
-// SetQuota implements [driver.FastPath].
 func (p *path) SetQuota(role table.Role, q table.Quota) { p.program.SetQuota(role, q) }
 
-// NextHop implements [driver.FastPath].
 func (p *path) NextHop(to endpoint.Endpoint, from netip.AddrPort) table.NextHop {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -301,7 +291,6 @@ func (p *path) NextHop(to endpoint.Endpoint, from netip.AddrPort) table.NextHop 
 	return nextHop
 }
 
-// setLocalAddr tells the program about a local address.
 func (p *path) setLocalAddr(d localAddr) {
 	ifindex, ok := p.resolver.Carrier(d.addr.Addr())
 	i, _ := p.resolver.Interface(ifindex)
@@ -339,14 +328,12 @@ func (p *path) setNextHop(nextHop table.NextHop) {
 	p.program.SetNextHop(nextHop, mac, n)
 }
 
-// Generation implements [driver.FastPath].
 func (p *path) Generation() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.generation
 }
 
-// Resume implements [driver.FastPath].
 func (p *path) Resume(generation uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -367,12 +354,11 @@ func (p *path) setEnabled(on bool) {
 	p.switchProgram()
 }
 
-// switchProgram turns the program on if everything allows that, else off.
 func (p *path) switchProgram() { p.program.SetOn(p.isOn()) }
 
 func (p *path) isOn() bool { return p.offBecause() == "" }
 
-// offBecause returns why the program is off; "" if it is on.
+// offBecause returns "" if the program is on.
 func (p *path) offBecause() string {
 	switch {
 	case p.failed.Load():
@@ -391,7 +377,6 @@ func (p *path) offBecause() string {
 	return ""
 }
 
-// Synchronize implements [driver.FastPath].
 func (p *path) Synchronize() {
 	err := sock.SynchronizeKernel()
 	if err == nil {
@@ -402,7 +387,6 @@ func (p *path) Synchronize() {
 	time.Sleep(time.Second)
 }
 
-// Run implements [driver.FastPath].
 func (p *path) Run(ctx context.Context, changed func()) error {
 	defer p.Close()
 	ctx, cancel := context.WithCancel(ctx)
@@ -445,7 +429,7 @@ func (p *path) fail(err error) {
 	p.switchProgram()
 }
 
-// turnOff turns the program off and forgets all next hops: the network changes.
+// turnOff forgets all next hops: the network changes.
 func (p *path) turnOff() {
 	p.mu.Lock()
 	p.current = false
@@ -487,7 +471,6 @@ func (p *path) counts() engine.FastPathCounts {
 	return out
 }
 
-// Traffic implements [driver.FastPath].
 func (p *path) Traffic(index uint32) (datagrams, bytes uint64) { return p.program.Traffic(index) }
 
 func (p *path) links() (map[int]*os.File, error) {
@@ -504,7 +487,6 @@ func (p *path) size() int64 {
 	return p.program.Size()
 }
 
-// Close implements [driver.FastPath].
 func (p *path) Close() {
 	for _, f := range p.former {
 		_ = f.Close()
@@ -513,7 +495,6 @@ func (p *path) Close() {
 	p.resolver.Close()
 }
 
-// reasonOf returns the name of a reason for which an endpoint has no next hop.
 func reasonOf(err error) string {
 	switch {
 	case errors.Is(err, nexthop.ErrPolicy):

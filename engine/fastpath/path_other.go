@@ -20,7 +20,6 @@ type path struct{}
 
 func newPath(Config) *path { return new(path) }
 
-// Load implements [driver.FastPath]. The error wraps [ErrUnavailable].
 func (*path) Load(driver.FastPathSpec) (table.Memory, error) {
 	return table.Memory{}, unavailable()
 }
@@ -35,32 +34,24 @@ func (*path) links() (map[int]*os.File, error) { return nil, nil }
 
 // The engine calls none of the following, since Load has failed.
 
-// SetQuota implements [driver.FastPath].
 func (*path) SetQuota(table.Role, table.Quota) {}
 
-// NextHop implements [driver.FastPath].
 func (*path) NextHop(endpoint.Endpoint, netip.AddrPort) table.NextHop { return 0 }
 
-// Generation implements [driver.FastPath].
 func (*path) Generation() uint64 { return 0 }
 
-// Resume implements [driver.FastPath].
 func (*path) Resume(uint64) {}
 
 func (*path) setEnabled(bool) {}
 
-// Synchronize implements [driver.FastPath].
 func (*path) Synchronize() {}
 
 func (*path) counts() engine.FastPathCounts {
 	return engine.FastPathCounts{Mode: TC.String(), OffBecause: unavailable().Error()}
 }
 
-// Traffic implements [driver.FastPath].
 func (*path) Traffic(uint32) (datagrams, bytes uint64) { return 0, 0 }
 
-// Run implements [driver.FastPath].
 func (*path) Run(context.Context, func()) error { return nil }
 
-// Close implements [driver.FastPath].
 func (*path) Close() {}

@@ -19,8 +19,7 @@ import (
 const (
 	// watchEvery is about the time after which the kernel asks for a neighbour again that it
 	// has not used for long: so often a datagram of each next hop goes through a socket.
-	watchEvery = 5 * time.Second
-	// driversEvery is the time between two looks at the counters of drivers.
+	watchEvery   = 5 * time.Second
 	driversEvery = time.Second
 	// A driver that drops more than half of the program's datagrams, and at least
 	// maxDriverDrops of them, within watchEvery, is not used: BINDs and PINGs, which the sockets
@@ -30,7 +29,7 @@ const (
 )
 
 // watch keeps the neighbours of all next hops in use, and turns the program off while nftables
-// or a driver is in its way, until ctx ends.
+// or a driver is in its way.
 func (p *path) watch(ctx context.Context) {
 	ticker := time.NewTicker(driversEvery)
 	defer ticker.Stop()
@@ -52,7 +51,6 @@ func (p *path) watch(ctx context.Context) {
 	}
 }
 
-// probe makes the program leave the next datagram of each next hop to a socket.
 func (p *path) probe() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,7 +59,6 @@ func (p *path) probe() {
 	}
 }
 
-// watchFilters looks for rules of nftables, if the configuration asks for it.
 func (p *path) watchFilters() {
 	if !p.cfg.Auto {
 		return
@@ -79,7 +76,7 @@ func (p *path) watchFilters() {
 	p.hinder(&p.filtered, why)
 }
 
-// hinder notes that something does or does not hinder the program, with p.mu held.
+// hinder is called with p.mu held.
 func (p *path) hinder(hindrance *string, why string) {
 	if *hindrance == why {
 		return
@@ -104,7 +101,6 @@ type driverCounts struct {
 	datagrams uint64
 }
 
-// begin begins the next watchEvery.
 func (w *driverWatch) begin() { w.first = driverCounts{maps.Clone(w.last.drops), w.last.datagrams} }
 
 // look takes the present counts, and returns an interface whose driver drops what the program
@@ -130,7 +126,6 @@ func (w *driverWatch) look(now driverCounts) (index int, drops, sent uint64) {
 	return 0, 0, sent
 }
 
-// watchDrivers reads what the drivers dropped of what the program sent.
 func (p *path) watchDrivers(w *driverWatch) {
 	now := driverCounts{make(map[int]uint64), p.program.Counts().Datagrams}
 	p.mu.Lock()
@@ -152,8 +147,7 @@ func dropping(drops, sent uint64) bool {
 	return drops >= maxDriverDrops && drops > sent/2
 }
 
-// driverDrops returns what a driver has dropped of what programs of XDP sent, as far as it
-// counts that.
+// driverDrops reads counters of sends of XDP, as far as the driver has them.
 func driverDrops(name string) (sum uint64, err error) {
 	e, err := ethtool.NewEthtool()
 	if err != nil {

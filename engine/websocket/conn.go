@@ -25,13 +25,12 @@ const (
 	// controlOverhead is what a ping or a pong counts besides its bytes, since it costs
 	// more time, and the answer to a ping is a write.
 	controlOverhead = 200
-	// busyPause is how long a connection is not read after the relay rejected a
-	// message because it was busy.
+	// busyPause is how long a connection is not read after the relay was busy.
 	busyPause = time.Millisecond
 )
 
-// conn is one WebSocket connection. The goroutine that calls run is its reader,
-// and the goroutine of write its writer. Any goroutine may call send and end.
+// conn is one WebSocket connection. The goroutine that calls run is its reader, and that of
+// write its writer. Any goroutine may call send and end.
 type conn struct {
 	t      *Transport
 	serial uint64
@@ -50,7 +49,6 @@ type conn struct {
 
 	unbound int // messages received before bound was set; owned by the reader
 
-	// Owned by the writer.
 	msg     [MaxMessage]byte // the message being written
 	idleFor time.Duration    // how long nothing was sent, in steps of PingInterval
 	pings   sync.WaitGroup
@@ -65,8 +63,6 @@ func newConn(t *Transport, serial uint64, w *ws.Conn, s *socket, p *place) *conn
 	}
 }
 
-// run serves the connection. It returns when the connection is closed and all
-// of its goroutines have ended.
 func (c *conn) run() {
 	var writer sync.WaitGroup
 	writer.Go(c.write)
@@ -85,8 +81,7 @@ func (c *conn) run() {
 	c.end(c.read())
 }
 
-// end makes the writer close the connection. Only the reason of the first call
-// counts. It does not block.
+// end makes the writer close the connection, for the reason of the first call. It does not block.
 func (c *conn) end(reason end) {
 	if !c.reason.CompareAndSwap(uint32(endNone), uint32(reason)) {
 		return
@@ -102,15 +97,14 @@ func (c *conn) end(reason end) {
 
 func (c *conn) isEnding() bool { return c.reason.Load() != uint32(endNone) }
 
-// noteBound records that the relay sends BIND_RECEIVED: the client holds the key of
-// an allocation. Any other message, such as the answer to a QoS probe, proves nothing.
+// noteBound records that the client holds the key of an allocation. Any other message than
+// BIND_RECEIVED, such as the answer to a QoS probe, proves nothing.
 func (c *conn) noteBound() {
 	if c.bound.CompareAndSwap(false, true) {
 		c.t.admission.noteBound(c.place)
 	}
 }
 
-// send queues a message other than ERROR.
 func (c *conn) send(pkt []byte) bool {
 	if !c.sent.Load() {
 		c.sent.Store(true)
@@ -137,7 +131,6 @@ func (c *conn) sendError(pkt []byte) bool {
 	return true
 }
 
-// sendFinal queues an ERROR that ends the connection.
 func (c *conn) sendFinal(pkt []byte) bool {
 	if !c.queue.pushFinal(pkt) {
 		return c.t.drop(dropGone)
@@ -146,7 +139,6 @@ func (c *conn) sendFinal(pkt []byte) bool {
 	return true
 }
 
-// read delivers messages until the connection ends, and returns the reason.
 func (c *conn) read() end {
 	// The library reports a message as too large only when the buffer has room
 	// for more than the limit.
@@ -177,8 +169,7 @@ func (c *conn) read() end {
 	}
 }
 
-// frameSize is the size of the frame in which a client sends a message of n bytes, unless
-// it sends several, or an empty one, which is all overhead.
+// frameSize is that of a message of n bytes in one frame. An empty one is all overhead.
 func frameSize(n int) int {
 	switch {
 	case n == 0:
@@ -189,10 +180,8 @@ func frameSize(n int) int {
 	return 4 + 4 + n
 }
 
-// errText is returned by receive for a text message.
 var errText = errors.New("websocket: text message")
 
-// receive reads one message.
 func (c *conn) receive(buf []byte) (n int, err error) {
 	kind, r, err := c.ws.Reader(context.Background())
 	if err != nil {
@@ -213,8 +202,7 @@ func (c *conn) receive(buf []byte) (n int, err error) {
 	}
 }
 
-// deliver passes a message to the relay. Reading pauses while the relay is
-// busy, so that TCP slows the sender down.
+// deliver pauses reading while the relay is busy, so that TCP slows the sender down.
 func (c *conn) deliver(pkt []byte) {
 	if l := c.t.linked.to.Load(); l != nil {
 		if !l.wait(c.serial, pkt) {
@@ -231,8 +219,7 @@ func (c *conn) deliver(pkt []byte) {
 	c.t.counts.receivedBytes.Add(uint64(len(pkt)))
 }
 
-// endOfRead returns the reason of an end from an error of reading: a fault of
-// the client or of the network.
+// endOfRead tells a fault of the client from one of the network.
 func endOfRead(err error) end {
 	var netErr net.Error
 	switch {
@@ -250,8 +237,7 @@ func endOfRead(err error) end {
 	return endProtocol
 }
 
-// write writes queued messages, checks the timeouts, and closes the connection
-// when it ends. No other goroutine closes it.
+// write is the only goroutine that closes the connection.
 func (c *conn) write() {
 	bindTimer := time.NewTimer(c.t.cfg.BindTimeout)
 	defer bindTimer.Stop()
@@ -276,9 +262,7 @@ func (c *conn) write() {
 	}
 }
 
-// drain writes all queued messages in as few system calls as possible. It
-// returns nil if the connection is closed already, since the reader then
-// reports the reason.
+// drain returns nil if the connection is closed already: the reader then reports the reason.
 func (c *conn) drain() error {
 	c.sock.cork()
 	var err error
@@ -305,8 +289,7 @@ func (c *conn) drain() error {
 	return err
 }
 
-// endOfWrite returns the reason of an end from an error of writing: a slow
-// client or a broken connection.
+// endOfWrite tells a slow client from a broken connection.
 func endOfWrite(err error) end {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return endSlow
@@ -314,8 +297,6 @@ func endOfWrite(err error) end {
 	return endLost
 }
 
-// close closes the connection, after the queued messages and a close frame if
-// its reason has a status.
 func (c *conn) close() {
 	if e := ends[c.reason.Load()]; e.status != 0 && c.drain() == nil {
 		_ = c.ws.Close(e.status, e.reason) // It closes the connection even if it fails.
@@ -325,8 +306,7 @@ func (c *conn) close() {
 	_ = c.ws.CloseNow()
 }
 
-// checkLiveness runs every PingInterval: it ends an idle connection, and pings a bound
-// one from which no message was received.
+// checkLiveness runs every PingInterval.
 func (c *conn) checkLiveness() {
 	c.queue.trim()
 	bound := c.bound.Load()
@@ -344,8 +324,7 @@ func (c *conn) checkLiveness() {
 	}
 }
 
-// ping sends a ping. A pong is a sign of life of the client, which the timers of a page in
-// the background do not give; without one within PongTimeout the connection ends.
+// ping waits for the pong, a sign of life that the timers of a page in the background do not give.
 func (c *conn) ping() {
 	defer c.pinging.Store(false)
 	ctx, cancel := context.WithTimeout(context.Background(), c.t.cfg.PongTimeout)
@@ -359,7 +338,7 @@ func (c *conn) ping() {
 	}
 }
 
-// deliverAlive passes a sign of life to the relay, see [engine.Intake]. The relay answers with
+// deliverAlive passes a sign of life to the relay, see [engine.Intake], which answers with
 // an empty message if the connection still has an allocation.
 func (c *conn) deliverAlive() {
 	if l := c.t.linked.to.Load(); l != nil {

@@ -27,7 +27,6 @@ import (
 // aliveOverLink stands for a sign of life: no message of a client has one byte.
 var aliveOverLink [1]byte
 
-// serialSize is the size in bytes of the serial before a message.
 const serialSize = 8
 
 // link is one side of a link. Any goroutine may send.
@@ -46,20 +45,17 @@ type Handover struct{ t *Transport }
 // Handover returns the hand-over of the transport.
 func (t *Transport) Handover() Handover { return Handover{t} }
 
-// held are the connections that other processes keep, for the process that takes over.
 type held struct {
 	Serials [][]uint64 // by link
 	Next    uint64     // no connection of earlier processes has this serial or a higher one
 }
 
-// linked is what a transport has of links.
 type linked struct {
 	mu    sync.RWMutex // guards links
 	links []*link      // to the processes before this one
 	to    atomic.Pointer[link]
 }
 
-// send passes a message on, and reports false if there is no room.
 func (l *link) send(serial uint64, pkt []byte) bool {
 	var room [serialSize + MaxMessage]byte
 	binary.LittleEndian.PutUint64(room[:], serial)
@@ -83,7 +79,6 @@ func (l *link) wait(serial uint64, pkt []byte) bool {
 	return err == nil
 }
 
-// receive passes packets to each until the link ends or has a deadline.
 func (l *link) receive(each func(serial uint64, pkt []byte)) {
 	defer close(l.done)
 	var room [serialSize + MaxMessage]byte
@@ -111,7 +106,6 @@ func (l *link) forget(serial uint64) {
 	delete(l.serials, serial)
 }
 
-// sendHeld sends a message over the link to the process that keeps a connection.
 func (t *Transport) sendHeld(serial uint64, pkt []byte) bool {
 	t.linked.mu.RLock()
 	defer t.linked.mu.RUnlock()
@@ -126,7 +120,6 @@ func (t *Transport) sendHeld(serial uint64, pkt []byte) bool {
 	return t.drop(dropGone)
 }
 
-// isHeld reports whether another process keeps a connection.
 func (t *Transport) isHeld(serial uint64) bool {
 	t.linked.mu.RLock()
 	defer t.linked.mu.RUnlock()
@@ -247,7 +240,7 @@ func (h Handover) Drain(ctx context.Context) {
 	<-l.done
 }
 
-// serveLinks passes what comes over the links to the relay. It returns when all have ended.
+// serveLinks returns when all links have ended.
 func (t *Transport) serveLinks(in engine.Intake) {
 	var all sync.WaitGroup
 	for _, l := range slices.Clone(t.linked.links) {
@@ -270,7 +263,6 @@ func (t *Transport) serveLinks(in engine.Intake) {
 	all.Wait()
 }
 
-// closeLinks makes the processes that keep connections close them.
 func (t *Transport) closeLinks() {
 	t.linked.mu.RLock()
 	defer t.linked.mu.RUnlock()

@@ -13,7 +13,6 @@ import (
 // holds what players send while another process takes over.
 const linkBuffer = 1 << 20
 
-// packetPair returns the two ends of a link.
 func packetPair() (near, far *os.File, err error) {
 	near, far, err = sock.SocketPair(syscall.SOCK_SEQPACKET, "link")
 	if err != nil {
@@ -25,7 +24,6 @@ func packetPair() (near, far *os.File, err error) {
 	return near, far, nil
 }
 
-// sendPacket sends a packet over a socket that does not block.
 func sendPacket(fd uintptr, packet []byte) error {
 	_, err := syscall.Write(int(fd), packet)
 	return err

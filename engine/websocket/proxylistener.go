@@ -15,7 +15,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/forwarded"
 )
 
-// defaultProxyTimeout is how long a proxy may take to send its header.
 const defaultProxyTimeout = 5 * time.Second
 
 // ProxyConfig is the configuration of a [ProxyListener].
@@ -66,7 +65,6 @@ func (l *proxyListener) Accept() (net.Conn, error) {
 	return &proxyConn{Conn: conn, cfg: &l.cfg, remote: tcp}, nil
 }
 
-// proxyConn is a connection from a proxy.
 type proxyConn struct {
 	net.Conn
 	cfg *ProxyConfig
@@ -90,7 +88,6 @@ func (c *proxyConn) RemoteAddr() net.Addr {
 	return c.remote
 }
 
-// Read reads the bytes after the header.
 func (c *proxyConn) Read(p []byte) (int, error) {
 	c.header.Do(c.readHeader)
 	if c.err != nil {
@@ -105,7 +102,7 @@ func (c *proxyConn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// readHeader reads the header. It closes the connection if that fails.
+// readHeader closes the connection if there is no header.
 func (c *proxyConn) readHeader() {
 	c.setHeaderDeadline(time.Now().Add(c.cfg.Timeout))
 	client, rest, err := c.receiveHeader()
@@ -127,8 +124,6 @@ func (c *proxyConn) readHeader() {
 	_ = c.Conn.Close()
 }
 
-// receiveHeader reads until the header is complete. It returns the client's address
-// and the bytes after the header.
 func (c *proxyConn) receiveHeader() (client netip.AddrPort, rest []byte, err error) {
 	buf := make([]byte, proxyMax)
 	for n := 0; n < len(buf); {
@@ -148,7 +143,6 @@ func (c *proxyConn) receiveHeader() (client netip.AddrPort, rest []byte, err err
 	return client, nil, ErrProxyHeader
 }
 
-// setHeaderDeadline sets the deadline of the header.
 func (c *proxyConn) setHeaderDeadline(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,7 +150,6 @@ func (c *proxyConn) setHeaderDeadline(t time.Time) {
 	c.applyReadDeadline()
 }
 
-// applyReadDeadline sets the earlier of both deadlines.
 func (c *proxyConn) applyReadDeadline() error {
 	t := c.readDeadline
 	if t.IsZero() || !c.headerDeadline.IsZero() && c.headerDeadline.Before(t) {
@@ -200,10 +193,8 @@ const (
 	proxyMax = 2048
 )
 
-// parseProxyHeader parses the PROXY header at the start of b. It returns the
-// client's address, which is invalid if the header has none, and the size of the
-// header. It fails with errPartialHeader if b is the beginning of a header, and
-// otherwise with ErrProxyHeader.
+// parseProxyHeader returns an invalid client if the header has none, and the header's size. It
+// fails with errPartialHeader for the beginning of a header, otherwise with ErrProxyHeader.
 func parseProxyHeader(b []byte) (client netip.AddrPort, n int, err error) {
 	switch {
 	case matchesPrefix(b, proxyV2Start):
@@ -214,7 +205,6 @@ func parseProxyHeader(b []byte) (client netip.AddrPort, n int, err error) {
 	return netip.AddrPort{}, 0, ErrProxyHeader
 }
 
-// matchesPrefix reports whether b begins with start or is a prefix of it.
 func matchesPrefix(b []byte, start string) bool {
 	n := min(len(b), len(start))
 	return string(b[:n]) == start[:n]

@@ -9,16 +9,13 @@ import (
 )
 
 const (
-	// lengthSize is the size in bytes of the length before each message.
 	lengthSize = 2
-	// minRing is the smallest size of a ring in bytes. A connection to which
-	// nothing was sent has none.
+	// minRing is in bytes. A connection to which nothing was sent has no ring.
 	minRing = 2 << 10
 )
 
-// queue holds the messages that wait to be written to one connection: a byte
-// ring of messages, each after its length, that grows up to a limit, and one
-// final ERROR. Any goroutine may push; one goroutine pops.
+// queue holds what waits for one connection: a byte ring of messages, each after its length,
+// and one final ERROR. Any goroutine may push; one goroutine pops.
 type queue struct {
 	maxMessages, maxBytes int
 	stuckAfter            time.Duration // how long a full queue may take to become empty
@@ -35,7 +32,6 @@ type queue struct {
 	closed    bool
 }
 
-// pushResult is the result of [queue.push].
 type pushResult uint8
 
 const (
@@ -46,7 +42,7 @@ const (
 	pushClosed            // dropped: the connection is ending
 )
 
-// push copies a message into the queue. It allocates only when the ring grows.
+// push allocates only when the ring grows.
 func (q *queue) push(pkt []byte) pushResult {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -71,8 +67,7 @@ func (q *queue) push(pkt []byte) pushResult {
 	return pushQueued
 }
 
-// rejectFull distinguishes a burst (pushFull) from a client that does not keep
-// up (pushStuck).
+// rejectFull tells a burst (pushFull) from a client that does not keep up (pushStuck).
 func (q *queue) rejectFull() pushResult {
 	now := time.Now()
 	if q.fullSince.IsZero() {
@@ -85,7 +80,7 @@ func (q *queue) rejectFull() pushResult {
 }
 
 // pushFinal queues the ERROR that ends the connection, for which there is always
-// room, and closes the queue. It reports false if the queue is closed already.
+// room, and closes the queue. It reports false if it is closed already.
 func (q *queue) pushFinal(pkt []byte) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -97,15 +92,13 @@ func (q *queue) pushFinal(pkt []byte) bool {
 	return true
 }
 
-// close makes every later push fail. Queued messages can still be popped.
 func (q *queue) close() {
 	q.mu.Lock()
 	q.closed = true
 	q.mu.Unlock()
 }
 
-// pop moves the first message into dst, which must have MaxMessage bytes. It
-// reports false if the queue is empty.
+// pop needs MaxMessage bytes in dst. It reports false if the queue is empty.
 func (q *queue) pop(dst []byte) (msg []byte, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -126,7 +119,6 @@ func (q *queue) pop(dst []byte) (msg []byte, ok bool) {
 	return msg, true
 }
 
-// len returns the number of queued messages.
 func (q *queue) len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -136,7 +128,6 @@ func (q *queue) len() int {
 	return q.count
 }
 
-// put appends bytes to the ring, which must have room for them.
 func (q *queue) put(b []byte) {
 	tail := q.head + q.used
 	if tail >= len(q.ring) {
@@ -147,7 +138,6 @@ func (q *queue) put(b []byte) {
 	q.used += len(b)
 }
 
-// take removes the first len(b) bytes of the ring and copies them to b.
 func (q *queue) take(b []byte) {
 	n := copy(b, q.ring[q.head:])
 	copy(b[n:], q.ring)
@@ -157,7 +147,6 @@ func (q *queue) take(b []byte) {
 	q.used -= len(b)
 }
 
-// resize makes the ring large enough for need bytes and keeps its content.
 func (q *queue) resize(need int) {
 	size := max(len(q.ring), minRing)
 	for size < need {
@@ -170,8 +159,7 @@ func (q *queue) resize(need int) {
 	q.put(old[:used-n])
 }
 
-// trim halves an empty ring of which less than a quarter was used since the last
-// call, so that a burst does not hold memory for the rest of the connection.
+// trim halves an empty ring of which less than a quarter was used since the last call.
 func (q *queue) trim() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -11,23 +11,19 @@ import (
 const (
 	// corkSize is the most bytes of frames in one write.
 	corkSize = 16 << 10
-	// recordSize is the most bytes of frames in one write over TLS to a client that may
-	// not be a browser, and so in one record, unless the record has a single frame.
-	// Unity's native client decrypts into a buffer of 2,944 bytes. When that is full it
+	// recordSize is the most bytes of frames in one TLS record of several frames for a client that
+	// may not be a browser. Unity's native client decrypts into a buffer of 2,944 bytes. When that is full it
 	// drops ciphertext, and the MAC of the next record is then wrong.
 	recordSize = 1400
-	// maxFrame is the size of the largest frame: a header of four bytes and a
-	// message.
-	maxFrame = 4 + MaxMessage
+	maxFrame   = 4 + MaxMessage
 )
 
 // errFlood is returned by a read of a client that sends too much besides messages.
 var errFlood = errors.New("websocket: too much besides messages")
 
-// socket is a connection with a timeout for each write and a limit of what it reads. While it
-// is corked it buffers writes, so that several frames leave in one system call. The
-// WebSocket library writes whole frames to it, from the conn's writer and, for
-// pongs, from its reader.
+// socket has a timeout for each write and a limit of what it reads. While it is corked it
+// buffers writes, so that several frames leave in one system call. The WebSocket library
+// writes whole frames to it, from the conn's writer and, for pongs, from its reader.
 type socket struct {
 	net.Conn
 	timeout time.Duration
@@ -57,7 +53,6 @@ func (s *socket) Read(p []byte) (int, error) {
 // takeControl charges a ping or a pong, and reports whether a ping may be answered.
 func (s *socket) takeControl() bool { return s.overhead.Add(-controlOverhead) >= 0 }
 
-// Write writes p, or buffers it while the socket is corked.
 func (s *socket) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,14 +71,12 @@ func (s *socket) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// cork makes Write buffer until uncork is called.
 func (s *socket) cork() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.corked = s.buffers.Get().(*[corkSize]byte)
 }
 
-// uncork writes what is buffered.
 func (s *socket) uncork() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,9 +102,8 @@ func (s *socket) write(p []byte) (int, error) {
 	return s.Conn.Write(p)
 }
 
-// Close closes the connection. It first writes what is buffered, such as the
-// answer to a client's close frame, unless another write is in progress or the
-// final deadline has passed.
+// Close first writes what is buffered, such as the answer to a client's close frame, unless
+// another write is in progress or the final deadline has passed.
 func (s *socket) Close() error {
 	if s.isPastDeadline() {
 		s.abort()
@@ -124,7 +116,6 @@ func (s *socket) Close() error {
 	return s.Conn.Close()
 }
 
-// setWriteDeadline sets the deadline of the next write.
 func (s *socket) setWriteDeadline() error {
 	s.deadlines.Lock()
 	defer s.deadlines.Unlock()
@@ -135,8 +126,7 @@ func (s *socket) setWriteDeadline() error {
 	return s.Conn.SetWriteDeadline(end)
 }
 
-// setFinalDeadline sets a deadline for all reads and writes, including those in
-// progress. It does not block.
+// setFinalDeadline also affects reads and writes in progress. It does not block.
 func (s *socket) setFinalDeadline(deadline time.Time) {
 	s.deadlines.Lock()
 	defer s.deadlines.Unlock()
@@ -144,16 +134,14 @@ func (s *socket) setFinalDeadline(deadline time.Time) {
 	_ = s.Conn.SetDeadline(deadline) // It fails only on a closed connection.
 }
 
-// isPastDeadline reports whether the final deadline has passed.
 func (s *socket) isPastDeadline() bool {
 	s.deadlines.Lock()
 	defer s.deadlines.Unlock()
 	return !s.finalDeadline.IsZero() && !time.Now().Before(s.finalDeadline)
 }
 
-// abort closes the connection with a TCP reset where that is possible, so that
-// the kernel frees its buffers, and without the close_notify of TLS, which could
-// block.
+// abort resets the connection, so that the kernel frees its buffers, without the close_notify
+// of TLS, which could block.
 func (s *socket) abort() {
 	for conn := s.Conn; conn != nil; conn = innerConn(conn) {
 		if tcp, ok := conn.(interface{ SetLinger(sec int) error }); ok {
@@ -166,7 +154,6 @@ func (s *socket) abort() {
 	_ = s.Conn.Close()
 }
 
-// setSendBuffer sets the size of the kernel's send buffer where that is possible.
 func (s *socket) setSendBuffer(bytes int) {
 	for conn := s.Conn; conn != nil && bytes > 0; conn = innerConn(conn) {
 		if tcp, ok := conn.(interface{ SetWriteBuffer(bytes int) error }); ok {
@@ -175,8 +162,6 @@ func (s *socket) setSendBuffer(bytes int) {
 	}
 }
 
-// innerConn returns the connection that conn, for example one of TLS, wraps, or
-// nil.
 func innerConn(conn net.Conn) net.Conn {
 	if outer, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		return outer.NetConn()

@@ -37,11 +37,10 @@ type Transport struct {
 	linked    linked // see handover.go
 }
 
-// numShards is a power of two, and large enough that workers seldom contend for
-// a lock.
+// numShards is large enough that workers seldom contend for a lock.
 const numShards = 64
 
-// shard holds the connections whose serials are equal modulo numShards.
+// shard holds the connections whose serials are equal modulo numShards, a power of two.
 type shard struct {
 	mu    sync.RWMutex // guards conns
 	conns map[uint64]*conn
@@ -92,7 +91,6 @@ func (t *Transport) Run(ctx context.Context, in engine.Intake) error {
 	return nil
 }
 
-// endAll ends all connections.
 func (t *Transport) endAll(why end) {
 	for i := range t.shards {
 		for _, c := range t.shards[i].snapshot() {
@@ -141,7 +139,6 @@ func (t *Transport) IsOpen(serial uint64) bool {
 	return t.find(serial) != nil || t.isHeld(serial)
 }
 
-// drop counts a message and returns false.
 func (t *Transport) drop(reason drop) bool {
 	t.counts.dropped[reason].Add(1)
 	return false
@@ -219,7 +216,6 @@ func (s *shard) snapshot() (conns []*conn) {
 // send: the largest message that the relay forwards.
 const MaxMessage = proto.RelayOverhead + proto.MaxContent
 
-// The defaults of a [Config].
 const (
 	DefaultMaxOutgoing   = 1386 // a native client's limit: 1,400 less 14
 	DefaultQueueMessages = 256
@@ -326,7 +322,6 @@ func (c Config) withDefaults() Config {
 // every client must receive.
 const minMaxOutgoing = proto.AcceptedLen
 
-// validate returns the first error of a configuration with its defaults set.
 func (c *Config) validate() error {
 	for _, f := range []struct {
 		name            string
@@ -370,10 +365,8 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// anyOrigin is the entry of Config.AllowOrigins that allows all origins.
 const anyOrigin = "*"
 
-// validOrigin reports whether s can be the value of an Origin header.
 func validOrigin(s string) bool {
 	if s == anyOrigin || s == "null" {
 		return true
@@ -382,35 +375,31 @@ func validOrigin(s string) bool {
 	return err == nil && u.Scheme != "" && u.Host != "" && strings.EqualFold(s, u.Scheme+"://"+u.Host)
 }
 
-// allows reports whether a request with that Origin header may connect.
 func (c *Config) allows(origin string) bool {
 	return origin == "" || c.AllowOrigins == nil ||
 		slices.ContainsFunc(c.AllowOrigins, func(o string) bool { return o == anyOrigin || strings.EqualFold(o, origin) })
 }
 
-// refusal is the reason why a request was not upgraded to WebSocket.
+// refusal is why a request was not upgraded.
 type refusal uint8
 
-// The reasons of a refusal.
 const (
-	// refusedNoUpgrade: the request has no upgrade to WebSocket; status 426.
+	// refusedNoUpgrade: status 426.
 	refusedNoUpgrade refusal = iota
 	// refusedHandshake: the handshake violates RFC 6455, or the server cannot
 	// upgrade; status 400, 405, 426 or 501.
 	refusedHandshake
-	// refusedOrigin: Config.AllowOrigins does not have the origin; status 403.
+	// refusedOrigin: status 403.
 	refusedOrigin
 	// refusedStopped: Run does not run; status 503.
 	refusedStopped
-	// refusedTotal: Config.MaxConns connections are open and bound; status 503.
+	// refusedTotal: all are bound; status 503.
 	refusedTotal
-	// refusedAddress: Config.MaxConnsPerAddress connections of the address are
-	// open and bound; status 429.
+	// refusedAddress: all are bound; status 429.
 	refusedAddress
-	// refusedBanned: the address is banned; status 403.
+	// refusedBanned: status 403.
 	refusedBanned
 
-	// numRefusals is the number of refusals.
 	numRefusals
 )
 
@@ -419,7 +408,6 @@ var refusalNames = [numRefusals]string{
 	refusedStopped: "stopped", refusedTotal: "total", refusedAddress: "address", refusedBanned: "banned",
 }
 
-// String returns the name of the refusal in metrics.
 func (r refusal) String() string {
 	if r < numRefusals {
 		return refusalNames[r]
@@ -427,21 +415,15 @@ func (r refusal) String() string {
 	return "unknown"
 }
 
-// drop is the reason why a message was dropped.
 type drop uint8
 
-// The reasons of a drop.
 const (
 	// dropBusy: the relay was too busy for a received message.
 	dropBusy drop = iota
-	// dropEmpty: a received message was empty.
 	dropEmpty
-	// dropFull: the queue of the connection was full.
 	dropFull
-	// dropGone: the connection ended before a message to it was written.
 	dropGone
 
-	// numDrops is the number of reasons.
 	numDrops
 )
 
@@ -449,7 +431,6 @@ var dropNames = [numDrops]string{
 	dropBusy: "busy", dropEmpty: "empty", dropFull: "full", dropGone: "gone",
 }
 
-// String returns the name of the reason in metrics.
 func (d drop) String() string {
 	if d < numDrops {
 		return dropNames[d]
@@ -457,21 +438,15 @@ func (d drop) String() string {
 	return "unknown"
 }
 
-// end is the reason why a connection ended.
+// end is why a connection ended. A number is the close status that the client gets.
 type end uint8
 
-// The reasons of an end. A number is the close status that the client gets.
 const (
 	endNone end = iota // it has not ended
-	// endPeer: the client closed it.
 	endPeer
-	// endLost: the connection broke.
 	endLost
-	// endText: the client sent a text message; 1003.
 	endText
-	// endLarge: the client sent more than MaxMessage bytes; 1009.
 	endLarge
-	// endProtocol: the client violated RFC 6455; 1002.
 	endProtocol
 	// endFinalError: ERROR 1 or 4 was sent; 1000.
 	endFinalError
@@ -480,28 +455,22 @@ const (
 	// endIdle: nothing but ERROR was sent for Config.IdleTimeout, and there is no
 	// allocation; 1000.
 	endIdle
-	// endSlow: the client read too slowly; a reset.
 	endSlow
-	// endPing: a ping was not answered; a reset.
 	endPing
-	// endStopped: the context of Run was done; 1001.
 	endStopped
 	// endShed: it had bound no allocation, and another connection needed its place; a
 	// reset.
 	endShed
-	// endBanned: its address was banned; 1008.
 	endBanned
-	// endFlood: the client sent more than 64 messages before the relay sent
-	// BIND_RECEIVED, or more than 16 KiB besides messages before that or in one
-	// PingInterval; 1008.
+	// endFlood: more than maxUnbound messages before BIND_RECEIVED, or more than maxOverhead
+	// besides messages; 1008.
 	endFlood
 
-	// numEnds is the number of ends, including an unused zero.
+	// numEnds includes an unused zero.
 	numEnds
 )
 
-// ends has the name of each end in metrics, and the status and reason of its
-// close frame; no close frame is sent if the status is zero.
+// ends has names in metrics. No close frame is sent if the status is zero.
 var ends = [numEnds]struct {
 	name   string
 	status ws.StatusCode
@@ -524,7 +493,6 @@ var ends = [numEnds]struct {
 	endFlood:      {"flood", ws.StatusPolicyViolation, "too much besides messages"},
 }
 
-// String returns the name of the end in metrics.
 func (e end) String() string {
 	if e < numEnds {
 		return ends[e].name
@@ -548,7 +516,6 @@ type Stats struct {
 	Refused, Dropped, Ended map[string]uint64
 }
 
-// counters are the counters of [Stats].
 type counters struct {
 	opened                  atomic.Uint64
 	received, receivedBytes atomic.Uint64

@@ -56,7 +56,6 @@ func (t *Transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuseAdmission answers a request that admission rejected.
 func (t *Transport) refuseAdmission(w http.ResponseWriter, reason refusal) {
 	status, text := http.StatusServiceUnavailable, "This relay does not run now.\n"
 	switch reason {
@@ -81,7 +80,6 @@ func requestsWebSocket(r *http.Request) bool {
 	return hasToken(r.Header, "Upgrade", "websocket") && hasToken(r.Header, "Connection", "upgrade")
 }
 
-// hasToken reports whether a header is a comma-separated list with that token.
 func hasToken(h http.Header, name, token string) bool {
 	for _, value := range h.Values(name) {
 		for t := range strings.SplitSeq(value, ",") {
@@ -93,8 +91,7 @@ func hasToken(h http.Header, name, token string) bool {
 	return false
 }
 
-// accept answers the handshake. It returns nil if that fails, after an answer with
-// the reason.
+// accept returns nil after an answer with the reason, if the handshake fails.
 func (t *Transport) accept(w http.ResponseWriter, r *http.Request, p *place) *conn {
 	clear(w.Header()) // Native clients have a small buffer for the answer.
 	// The deadline below is for the handshake only: a refused connection is closed.
@@ -137,14 +134,12 @@ func subprotocols(h http.Header) []string {
 	return all
 }
 
-// hijacker gives the WebSocket library a [socket] in place of the server's
-// connection.
+// hijacker gives the WebSocket library a [socket] for the server's connection.
 type hijacker struct {
 	http.ResponseWriter
 	sock *socket
 }
 
-// Hijack implements [http.Hijacker].
 func (u *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(u.ResponseWriter).Hijack()
 	if err != nil {
@@ -154,8 +149,7 @@ func (u *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return u.sock, bufio.NewReadWriter(rw.Reader, bufio.NewWriterSize(u.sock, maxFrame)), nil
 }
 
-// admission limits the number of connections and rejects all while Run does not
-// run. Any goroutine may call its methods.
+// admission limits connections, and rejects all while Run does not run.
 type admission struct {
 	maxTotal, maxPerAddress int
 
@@ -221,7 +215,6 @@ func (a *admission) shed(p *place) *conn {
 	return p.conn
 }
 
-// free takes a place.
 func (a *admission) free(p *place) {
 	if p.ended {
 		return
@@ -239,8 +232,7 @@ func (a *admission) free(p *place) {
 	}
 }
 
-// noteOpen records that the connection of a place is open, and reports the reason for
-// which it must end, if there is one.
+// noteOpen reports the reason for which the connection must end, if there is one.
 func (a *admission) noteOpen(p *place, c *conn) end {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -254,7 +246,6 @@ func (a *admission) noteOpen(p *place, c *conn) end {
 	return endNone
 }
 
-// noteBound records that the connection of a place has bound an allocation.
 func (a *admission) noteBound(p *place) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -264,7 +255,6 @@ func (a *admission) noteBound(p *place) {
 	}
 }
 
-// release uncounts a connection that has ended.
 func (a *admission) release(p *place) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -272,21 +262,18 @@ func (a *admission) release(p *place) {
 	a.conns.Done()
 }
 
-// start makes admit accept connections, whose messages go to in.
 func (a *admission) start(in engine.Intake) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.intake, a.running = in, true
 }
 
-// stop makes admit reject all connections.
 func (a *admission) stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.running = false
 }
 
-// count returns the number of admitted connections.
 func (a *admission) count() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()

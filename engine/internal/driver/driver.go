@@ -18,7 +18,7 @@ type FastPath interface {
 	// Load prepares the program and returns the memory in which it expects the table. New
 	// calls it once, before all other methods.
 	Load(FastPathSpec) (table.Memory, error)
-	// SetQuota sets the quota of a role. Any goroutine calls it.
+	// SetQuota is called by any goroutine.
 	SetQuota(role table.Role, q table.Quota)
 	// NextHop returns the next hop to an endpoint of plain UDP for datagrams that leave from the
 	// address from, and zero if the program cannot send there. Control calls it.
@@ -30,7 +30,7 @@ type FastPath interface {
 	Resume(generation uint64)
 	// Synchronize blocks until every run of the program that is under way has ended.
 	Synchronize()
-	// Traffic returns what the program has relayed for a counter index. Any goroutine calls it.
+	// Traffic returns what was relayed for a counter index. Any goroutine calls it.
 	Traffic(index uint32) (datagrams, bytes uint64)
 	// Run attaches the program and follows the network until ctx ends, and then detaches
 	// it. It calls changed when Generation has changed.
@@ -92,12 +92,10 @@ type RecordsRelay interface {
 	// MayBind reports whether an allocation can be bound: it exists, or it may come
 	// back after a restart.
 	MayBind(id proto.AllocationID) bool
-	// IsBound reports whether an allocation is bound to the session with that serial.
 	IsBound(serial uint64) bool
 	// OwnerOf returns for whom an allocation is, and false if it does not exist, or may
 	// still come back after a restart.
 	OwnerOf(id proto.AllocationID) (Owner, bool)
-	// KeyOf returns the key of an allocation, which need not exist.
 	KeyOf(id proto.AllocationID) proto.Key
 	// SessionBegan is called when Alive has become true for a source.
 	SessionBegan(from endpoint.Endpoint)

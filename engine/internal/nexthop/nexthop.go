@@ -20,7 +20,7 @@ import (
 	"slices"
 )
 
-// Errors of [Resolver.Route], each the reason why there is no answer.
+// Errors of [Resolver.Route].
 var (
 	ErrPolicy      = errors.New("routing depends on rules or IPsec policies")
 	ErrNoRoute     = errors.New("there is no unicast route")
@@ -40,7 +40,6 @@ type Hop struct {
 	MTU       int        // bytes of the largest IP packet
 }
 
-// Interface is a network interface.
 type Interface struct {
 	Name    string
 	Index   int
@@ -72,7 +71,7 @@ const (
 	notUnicast // several next hops, encapsulation
 )
 
-// network is a state of the network but for neighbours. It does not change.
+// network does not change, and is without neighbours.
 type network struct {
 	policy     bool // there are further rules, or IPsec policies
 	tooMany    bool
@@ -83,7 +82,6 @@ type network struct {
 	lengths [2][]int
 }
 
-// tableIDs are the routing tables of network.tables.
 var tableIDs = [3]int{255, 254, 253}
 
 // add adds a route to table i, the better one of two.
@@ -111,7 +109,6 @@ func (n *network) add(i int, r route) {
 	}
 }
 
-// find returns the route to an address.
 func (n *network) find(to netip.Addr) (route, bool) {
 	family := 0
 	if to.Is6() {
@@ -128,7 +125,6 @@ func (n *network) find(to netip.Addr) (route, bool) {
 	return route{}, false
 }
 
-// hop returns how a datagram to an address leaves.
 func (n *network) hop(to netip.Addr) (Hop, error) {
 	switch {
 	case n.policy:
@@ -161,7 +157,6 @@ func (n *network) hop(to netip.Addr) (Hop, error) {
 	return h, nil
 }
 
-// carrier returns the interface that has an address.
 func (n *network) carrier(addr netip.Addr) (index int, ok bool) {
 	for _, i := range n.interfaces {
 		if slices.Contains(i.Carries, addr) {

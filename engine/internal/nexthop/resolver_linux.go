@@ -24,7 +24,6 @@ type Resolver struct {
 	neighbours map[neighbour][6]byte
 }
 
-// neighbour is a host on the link of an interface.
 type neighbour struct {
 	ifindex int
 	addr    netip.Addr
@@ -103,8 +102,7 @@ func (r *Resolver) Run(ctx context.Context, e Events) error {
 	}
 }
 
-// changesNetwork reports whether a message is about something else than neighbours, which
-// it handles.
+// changesNetwork reports whether a message is about something else than neighbours.
 func (r *Resolver) changesNetwork(messages []syscall.NetlinkMessage, e Events) (changes bool) {
 	for _, m := range messages {
 		if m.Header.Type != syscall.RTM_NEWNEIGH && m.Header.Type != syscall.RTM_DELNEIGH {
@@ -139,8 +137,7 @@ func (r *Resolver) setNeighbour(key neighbour, mac [6]byte, usable bool) bool {
 	return true
 }
 
-// readNeighbour returns the hardware address of a neighbour, and whether the kernel sends
-// to it.
+// readNeighbour also returns whether the kernel sends to it.
 func readNeighbour(n *netlink.Neigh) (key neighbour, mac [6]byte, usable bool) {
 	const states = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE |
 		netlink.NUD_PERMANENT | netlink.NUD_NOARP
@@ -153,7 +150,6 @@ func readNeighbour(n *netlink.Neigh) (key neighbour, mac [6]byte, usable bool) {
 	return key, mac, usable
 }
 
-// readNeighbours reads all neighbours.
 func (r *Resolver) readNeighbours() error {
 	found := make(map[neighbour][6]byte)
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -173,7 +169,6 @@ func (r *Resolver) readNeighbours() error {
 	return nil
 }
 
-// readNetwork reads all but neighbours.
 func readNetwork() (*network, error) {
 	n := &network{interfaces: make(map[int]Interface)}
 	if err := n.readInterfaces(); err != nil {

@@ -21,7 +21,6 @@ type localAddr struct {
 	hwaddr atomic.Uint64
 }
 
-// egress is an interface by which datagrams leave.
 type egress struct {
 	first atomic.Uint64 // interface, MTU << 32, two bytes of the hardware address << 48; 0: none
 	rest  atomic.Uint64 // the other four bytes, native << 32
@@ -83,10 +82,9 @@ type tally struct{ datagrams, bytes atomic.Uint64 }
 const (
 	listenerLocals = 2048
 	usageRows      = 1024
-	// MaxEgresses is the number of egresses, of which 0 means none.
-	MaxEgresses  = 256
-	maxNextHops  = 1 << 15
-	nextHopProbe = 1 << 63
+	MaxEgresses    = 256
+	maxNextHops    = 1 << 15
+	nextHopProbe   = 1 << 63
 )
 
 func (d *localAddr) set(addr netip.AddrPort, ifindex int, mac [6]byte) {
@@ -113,8 +111,7 @@ func nextHopWord(mac [6]byte, egress int) uint64 {
 	return uint64(binary.LittleEndian.Uint32(mac[:])) | uint64(binary.LittleEndian.Uint16(mac[4:]))<<32 | uint64(egress)<<48
 }
 
-// idLines returns how many lines an index of so many allocations has: half of the cells
-// stay empty.
+// idLines: half of the cells stay empty.
 func idLines(allocations int) int {
 	n := 1
 	for n*4 < allocations {
@@ -123,7 +120,6 @@ func idLines(allocations int) int {
 	return n
 }
 
-// slabs returns how many slabs so many allocations need.
 func slabs(allocations int) int { return (allocations + table.SlabRecords - 1) / table.SlabRecords }
 
 // SetOn makes the program relay, or leave everything to workers.

@@ -120,7 +120,6 @@ func Load(p Parameters) (*Program, error) {
 	return prog, nil
 }
 
-// missingCapabilities returns what Load needs and the process lacks.
 func missingCapabilities() (names []string) {
 	for _, c := range []struct {
 		name       string
@@ -247,7 +246,7 @@ func (p *Program) Links() (map[int]*os.File, error) {
 	return all, nil
 }
 
-// Forget closes what is left of the attachments to interfaces that are gone.
+// Forget closes the attachments to interfaces that are gone.
 func (p *Program) Forget(exists func(ifindex int) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -305,7 +304,7 @@ const (
 	actRedirect = 7
 	// xdpTX is XDP_TX of linux/bpf.h.
 	xdpTX = 3
-	// testRunRoom is more than what the kernel adds to a frame in a test run.
+	// testRunRoom is more than the kernel adds to a frame.
 	testRunRoom = 256
 )
 
