@@ -66,7 +66,7 @@ func TestHelpAll(t *testing.T) {
 		{"dev --help", "--udp --idle-timeout --log-level", "--cluster --store --acme-domains --state-dir --joiner-bytes"},
 		{"dev --help-all", "--udp --batch", "--cluster --store --acme-domains --state-dir --joiner-bytes --drain-timeout"},
 		{"relay --help", "--cluster --store --udp", "--overcommit --region-hints"},
-		{"api --help", "--store --http", "--udp --state-dir"},
+		{"api --help", "--store --http", "--udp --max-allocations"},
 		{"check --help-all", "--udp --store --cluster --machine", ""},
 	} {
 		text := helpOf(t, c.line)

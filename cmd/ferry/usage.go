@@ -39,6 +39,12 @@ func plain(cmd *cli.Command, err error) error {
 		return fmt.Errorf("--%s: %s is not %s", m[2], m[1], wanted(m[3]))
 	}
 	if m := unknown.FindStringSubmatch(text); m != nil {
+		if _, ofSettings := settingModes[cmd.Name]; ofSettings {
+			name, _, _ := strings.Cut(m[1], "=")
+			if err := config.GoneFlag(name); err != nil {
+				return err
+			}
+		}
 		var names []string
 		for _, f := range cmd.VisibleFlags() {
 			names = append(names, f.Names()...)

@@ -60,8 +60,6 @@ type Config struct {
 	TLSCert       string `key:"tls_cert" common:"yes" group:"listen" usage:"certificate {FILE} of the API (PEM, with its chain); reloaded when it changes"`
 	TLSKey        string `key:"tls_key" common:"yes" group:"listen" usage:"private key {FILE} of the API (PEM); reloaded when it changes"`
 	ACMEDomains   []Name `key:"acme_domains" common:"yes" group:"listen" usage:"obtain and renew a certificate for {NAME} by ACME; port 443 of NAME must reach the API's port; accepts the terms of service of the certificate authority"`
-	ACMEEmail     string `key:"acme_email" group:"listen" usage:"contact {ADDRESS} for warnings of the certificate authority"`
-	ACMEDir       string `key:"acme_dir" group:"listen" usage:"{DIR} for the ACME certificates; empty: acme in state_dir"`
 	ACMEServer    string `key:"acme_server" group:"listen" usage:"{URL} of the ACME directory"`
 	BehindProxy   bool   `key:"behind_proxy" common:"yes" group:"listen" usage:"allow plain HTTP on a public address, because a reverse proxy terminates TLS; requires trusted_proxies"`
 
@@ -71,7 +69,7 @@ type Config struct {
 	AllowPrivateSources bool      `key:"allow_private_sources" group:"listen" usage:"accept clients from private networks although the advertised address is public"`
 	Siblings            []Sibling `key:"siblings" group:"listen" usage:"{IP:PORT} of other relays; drops all datagrams from them, which prevents relay loops"`
 
-	StateDir             string        `key:"state_dir" common:"yes" group:"relay" usage:"{DIR} for the relay's id, its master key and the allocations that survive a restart"`
+	StateDir             string        `key:"state_dir" common:"yes" group:"relay" usage:"{DIR} for the relay's id, its master key, the allocations that survive a restart, and ACME certificates"`
 	RelayID              RelayID       `key:"relay_id" group:"relay" usage:"{ID} of the relay, a UUID, with which a new state_dir is made; empty: random. In Kubernetes the UID of the pod"`
 	RuntimeDir           string        `key:"runtime_dir" group:"relay" usage:"{DIR} on a tmpfs for the files that a running relay changes, so that it never waits for a disk; empty: state_dir"`
 	Region               string        `key:"region" common:"yes" group:"relay" usage:"{ID} of the region of this relay"`

@@ -168,9 +168,14 @@ func readEnv(vars map[string]string, c *Config, sources map[string]string) error
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
-		if !known[name] && !setByKubernetes(name) {
-			errs = append(errs, fmt.Errorf("%s: unknown environment variable", name))
+		if known[name] || setByKubernetes(name) {
+			continue
 		}
+		err := goneError(strings.ToLower(strings.TrimPrefix(name, envPrefix)), name)
+		if err == nil {
+			err = fmt.Errorf("%s: unknown environment variable", name)
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
@@ -249,6 +254,11 @@ func (f *file) mapping(n *yaml.Node, into reflect.Value, prefix string) map[stri
 		key, value := n.Content[i], n.Content[i+1]
 		s, ok := known[key.Value]
 		if !ok || key.Kind != yaml.ScalarNode {
+			list, _, _ := strings.Cut(prefix, "[") // prefix is LIST[3].
+			if err := goneError(strings.TrimPrefix(list+"."+key.Value, "."), prefix+key.Value); err != nil {
+				f.fail(key, "%w", err)
+				continue
+			}
 			question := ""
 			if best := Similar(key.Value, slices.Sorted(maps.Keys(known))); best != "" {
 				question = "; did you mean " + best + "?"

@@ -104,6 +104,10 @@ const (
 	issuedTries = 3
 )
 
+// acmeDir is the directory of account key and certificates in state_dir. In ferry api, nothing else is
+// in state_dir.
+const acmeDir = "acme"
+
 var (
 	errNoName    = errors.New("app: no certificate is fetched for that name")
 	errNotIssued = errors.New("app: the certificate has not been fetched yet")
@@ -132,7 +136,7 @@ func checkACMEDir(path string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("acme_dir: %w", err)
+		return fmt.Errorf(acmeDir+" in state_dir: %w", err)
 	}
 	return dir.Close()
 }
@@ -142,10 +146,7 @@ func newACME(c *config.Config, logger *slog.Logger) (*acmeCertificates, error) {
 	if err := checkAuthority(c.ACMEServer); err != nil {
 		return nil, err
 	}
-	dir := c.ACMEDir
-	if dir == "" {
-		dir = filepath.Join(c.StateDir, "acme")
-	}
+	dir := filepath.Join(c.StateDir, acmeDir)
 	if err := checkACMEDir(dir); err != nil {
 		return nil, err
 	}
@@ -159,7 +160,7 @@ func newACME(c *config.Config, logger *slog.Logger) (*acmeCertificates, error) {
 		s.current[host] = new(atomic.Pointer[tls.Certificate])
 	}
 	s.manager = &autocert.Manager{
-		Prompt: autocert.AcceptTOS, Cache: autocert.DirCache(dir), Email: c.ACMEEmail,
+		Prompt: autocert.AcceptTOS, Cache: autocert.DirCache(dir),
 		HostPolicy: autocert.HostWhitelist(s.names...),
 		Client: &acme.Client{
 			DirectoryURL: c.ACMEServer, UserAgent: "ferry", RetryBackoff: s.transport.backoff,

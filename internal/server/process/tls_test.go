@@ -142,7 +142,7 @@ const issuedName = "relay.example.org"
 // withAuthority are settings for a certificate from a, kept in dir.
 func withAuthority(t *testing.T, a *authority, dir string) config.Config {
 	c := local()
-	c.ACMEDomains, c.ACMEServer, c.ACMEDir, c.ACMEEmail = domains(t, "Relay.example.org"), a.srv.URL+"/dir", dir, "ops@example.org"
+	c.ACMEDomains, c.ACMEServer, c.StateDir = domains(t, "Relay.example.org"), a.srv.URL+"/dir", dir
 	return c
 }
 
@@ -215,7 +215,7 @@ func TestACMEDirectory(t *testing.T) {
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if err := checkACMEDir(dir); !errors.Is(err, keyfile.ErrPermissions) || !strings.Contains(err.Error(), "acme_dir: ") {
+	if err := checkACMEDir(dir); !errors.Is(err, keyfile.ErrPermissions) || !strings.Contains(err.Error(), "acme in state_dir: ") {
 		t.Errorf("%v", err)
 	}
 	if err := checkACMEDir(filepath.Join(dir, "missing")); err != nil {

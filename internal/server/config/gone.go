@@ -1,0 +1,28 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// gone has the settings that earlier versions had, and what stands in the place of each. A key of
+// a list is LIST.KEY.
+var gone = map[string]string{
+	"acme_dir":   "ACME certificates are in the directory acme of state_dir",
+	"acme_email": "certificate authorities send no warnings by mail any more",
+}
+
+// GoneFlag returns the error for the flag of a setting that no longer exists, nil for any other name.
+func GoneFlag(name string) error {
+	return goneError(strings.ReplaceAll(name, "-", "_"), "--"+name)
+}
+
+// goneError returns the error for a setting that no longer exists, by the name that was typed, nil
+// for any other key.
+func goneError(key, typed string) error {
+	instead, ok := gone[key]
+	if !ok {
+		return nil
+	}
+	return fmt.Errorf("%s no longer exists; %s", typed, instead)
+}
