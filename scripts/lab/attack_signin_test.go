@@ -33,8 +33,7 @@ func TestAttackSignIn(t *testing.T) {
 		const issuer = "http://127.0.0.1:9" // It does not have to answer.
 		c.Flags = []string{
 			"--admin-token-file", file, "--audit-file", filepath.Join(c.Dir, "audit.log"),
-			"--admin-oidc-issuer", issuer, "--admin-oidc-client-id", "ferry", "--admin-oidc-url", "http://" + adminAddr, "--admin-oidc-operators",
-			"ann@example.org",
+			"--admin-oidc-issuer", issuer, "--admin-oidc-client-id", "ferry", "--admin-oidc-operators", "ann@example.org",
 		}
 	})
 	browser := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DialContext: l.net.Relay.Dial, MaxIdleConnsPerHost: 64}}

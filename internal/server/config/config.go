@@ -47,7 +47,6 @@ type Config struct {
 	OIDCIssuer    string   `key:"admin_oidc_issuer" group:"listen" usage:"sign people in to the console at the OpenID Connect issuer {URL}, besides the token; needs admin_token_file, whose token signs their sessions; empty: the token only"`
 	OIDCClientID  string   `key:"admin_oidc_client_id" group:"listen" usage:"{ID} of the console at the issuer"`
 	OIDCSecret    string   `key:"admin_oidc_secret_file" group:"listen" usage:"{FILE} with the console's secret at the issuer; empty: a public client"`
-	OIDCURL       string   `key:"admin_oidc_url" group:"listen" usage:"{URL} of the admin pages for browsers; the issuer sends them back to its /console/oidc/callback"`
 	OIDCOperators []string `key:"admin_oidc_operators" group:"listen" usage:"people who may do everything in the console: verified e-mail addresses, or group:NAME of the claim groups"`
 	OIDCViewers   []string `key:"admin_oidc_viewers" group:"listen" usage:"people who may only look, in the same form"`
 

@@ -8,8 +8,9 @@ import (
 // gone has the settings that earlier versions had, and what stands in the place of each. A key of
 // a list is LIST.KEY.
 var gone = map[string]string{
-	"acme_dir":   "ACME certificates are in the directory acme of state_dir",
-	"acme_email": "certificate authorities send no warnings by mail any more",
+	"acme_dir":       "ACME certificates are in the directory acme of state_dir",
+	"acme_email":     "certificate authorities send no warnings by mail any more",
+	"admin_oidc_url": "the issuer sends browsers back to the host by which they opened the console",
 }
 
 // GoneFlag returns the error for the flag of a setting that no longer exists, nil for any other name.

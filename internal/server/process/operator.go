@@ -209,9 +209,9 @@ var errOIDCToken = errors.New("app: admin_oidc_issuer needs admin_token_file: it
 
 // adminOIDC returns the sign-in of people, nil if there is none.
 func adminOIDC(c *config.Config) (*admin.OIDC, error) {
-	o := &admin.OIDC{Issuer: c.OIDCIssuer, ClientID: c.OIDCClientID, URL: c.OIDCURL, Operators: c.OIDCOperators, Viewers: c.OIDCViewers}
+	o := &admin.OIDC{Issuer: c.OIDCIssuer, ClientID: c.OIDCClientID, Operators: c.OIDCOperators, Viewers: c.OIDCViewers}
 	switch {
-	case o.Issuer == "" && o.ClientID+o.URL+c.OIDCSecret == "" && len(o.Operators)+len(o.Viewers) == 0:
+	case o.Issuer == "" && o.ClientID+c.OIDCSecret == "" && len(o.Operators)+len(o.Viewers) == 0:
 		return nil, nil
 	case c.AdminToken == "":
 		return nil, errOIDCToken

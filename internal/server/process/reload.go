@@ -25,7 +25,7 @@ var (
 	reloadsLimits = []string{"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "unvalidated_bytes", "unvalidated_ratio",
 		"player_hosts", "player_joiners", "player_seats"}
 	reloadsOthers = []string{"max_seats", "overcommit", "log_level", "capture"}
-	reloadsOIDC   = []string{"admin_oidc_issuer", "admin_oidc_client_id", "admin_oidc_secret_file", "admin_oidc_url", "admin_oidc_operators",
+	reloadsOIDC   = []string{"admin_oidc_issuer", "admin_oidc_client_id", "admin_oidc_secret_file", "admin_oidc_operators",
 		"admin_oidc_viewers"}
 	reloads = slices.Concat(reloadsAPI, reloadsTerms, reloadsLimits, reloadsOthers, reloadsOIDC)
 )

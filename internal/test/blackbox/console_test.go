@@ -375,7 +375,7 @@ func TestConsoleOIDC(t *testing.T) {
 	}
 	admin := "127.0.0.1:" + testkit.FreePort(t)
 	f := place.serve("--admin", admin, "--admin-token-file", secret, "--admin-oidc-issuer", url, "--admin-oidc-client-id", "ferry",
-		"--admin-oidc-url", "http://"+admin, "--admin-oidc-viewers", "vic@example.org")
+		"--admin-oidc-viewers", "vic@example.org")
 	f.match()
 	p := consoleTab{startChromium(t).open("http://"+admin+"/", "document.getElementById('token') !== null")}
 	p.readable("sign-in with an issuer")

@@ -237,10 +237,21 @@ func isLink(r *http.Request) bool {
 // isLocalHostHeader reports whether a Host header is an IP address or localhost, which
 // DNS rebinding cannot produce.
 func isLocalHostHeader(host string) bool {
+	name := hostName(host)
+	_, err := netip.ParseAddr(name)
+	return err == nil || strings.EqualFold(name, "localhost")
+}
+
+func isLoopbackHostHeader(host string) bool {
+	name := hostName(host)
+	ip, err := netip.ParseAddr(name)
+	return err == nil && ip.Unmap().IsLoopback() || strings.EqualFold(name, "localhost")
+}
+
+// hostName returns a Host header without its port and brackets.
+func hostName(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	_, err := netip.ParseAddr(host)
-	return err == nil || strings.EqualFold(host, "localhost")
+	return strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 }

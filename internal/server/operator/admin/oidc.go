@@ -29,8 +29,6 @@ type OIDC struct {
 	// Issuer is the URL of the issuer, ClientID and ClientSecret are of this client there. An
 	// empty secret is that of a public client.
 	Issuer, ClientID, ClientSecret string
-	// URL is where browsers reach these pages: scheme, host and port.
-	URL string
 	// Operators and Viewers are those with a role: verified e-mail addresses, or group:NAME of
 	// the claim groups.
 	Operators, Viewers []string
@@ -118,10 +116,17 @@ func (o *oidcSignIn) discover() (*oidc.Provider, error) {
 	return provider, nil
 }
 
-func (o *oidcSignIn) oauth(p *oidc.Provider) *oauth2.Config {
+// oauth returns the client of a sign-in. The issuer sends the browser back to the host by which it
+// came, and refuses a host that is not registered there. Only loopback has no TLS, by the pages or by a
+// proxy before them.
+func (o *oidcSignIn) oauth(p *oidc.Provider, r *http.Request) *oauth2.Config {
+	scheme := "https://"
+	if r.TLS == nil && isLoopbackHostHeader(r.Host) {
+		scheme = "http://"
+	}
 	return &oauth2.Config{
 		ClientID: o.ClientID, ClientSecret: o.ClientSecret, Endpoint: p.Endpoint(),
-		RedirectURL: strings.TrimSuffix(o.URL, "/") + oidcPath + "/callback", Scopes: []string{oidc.ScopeOpenID, "email", "groups"},
+		RedirectURL: scheme + r.Host + oidcPath + "/callback", Scopes: []string{oidc.ScopeOpenID, "email", "groups"},
 	}
 }
 
@@ -156,7 +161,7 @@ func oidcPages(mux *http.ServeMux, a access, audit, log *slog.Logger) {
 		// Lax, since the issuer's page sends the browser back.
 		http.SetCookie(w, adminCookie(r, oidcCookie, encodeWithMAC(oidcMAC, content, a.secret), oidcPath, oidcFor, http.SameSiteLaxMode))
 		w.Header().Set("Cache-Control", "no-store")
-		http.Redirect(w, r, a.oidc.oauth(provider).AuthCodeURL(s.text(), oidc.Nonce(s.Nonce), oauth2.S256ChallengeOption(s.Verifier)),
+		http.Redirect(w, r, a.oidc.oauth(provider, r).AuthCodeURL(s.text(), oidc.Nonce(s.Nonce), oauth2.S256ChallengeOption(s.Verifier)),
 			http.StatusFound)
 	})
 	mux.HandleFunc("GET "+oidcPath+"/callback", func(w http.ResponseWriter, r *http.Request) {
@@ -215,7 +220,7 @@ func (a access) finishOIDC(r *http.Request) (grant, person string, err error) {
 		return "", "", err
 	}
 	defer leave()
-	token, err := a.oidc.oauth(provider).Exchange(ctx, query.Get("code"), oauth2.VerifierOption(s.Verifier))
+	token, err := a.oidc.oauth(provider, r).Exchange(ctx, query.Get("code"), oauth2.VerifierOption(s.Verifier))
 	if err != nil {
 		return "", "", errors.New("admin: the issuer does not accept the code of this sign-in") // The error may have secrets.
 	}
@@ -286,10 +291,6 @@ func (o *OIDC) Check() error {
 	}
 	if o.ClientID == "" {
 		return fmt.Errorf("%w_client_id is missing", ErrOIDC)
-	}
-	u, err := outcall.ParseURL(o.URL, false)
-	if err != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
-		return fmt.Errorf("%w_url: %q is not the URL of these pages for browsers, such as https://relay.example.org:7778 (http:// on loopback only)", ErrOIDC, o.URL)
 	}
 	if len(o.Operators)+len(o.Viewers) == 0 {
 		return fmt.Errorf("%w_operators or admin_oidc_viewers must list somebody", ErrOIDC)

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -27,7 +28,7 @@ type oidcRig struct {
 func newOIDCRig(t *testing.T) *oidcRig {
 	r := &oidcRig{Issuer: oidctest.New(t), t: t, sessions: NewSessions()}
 	r.cfg = OIDC{
-		Issuer: r.URL, ClientID: "ferry", URL: "http://127.0.0.1:7778",
+		Issuer: r.URL, ClientID: "ferry",
 		Operators: []string{"Ann@example.org", "group:ops"}, Viewers: []string{"vic@example.org", "group:all"},
 	}
 	if err := r.cfg.Check(); err != nil {
@@ -285,9 +286,34 @@ func TestOIDCIssuerAway(t *testing.T) {
 	}
 }
 
+// TestOIDCRedirect: the issuer sends a browser back to the host by which it came, with TLS unless that
+// is loopback.
+func TestOIDCRedirect(t *testing.T) {
+	t.Parallel()
+	r := newOIDCRig(t)
+	for host, want := range map[string]string{
+		"127.0.0.1:7778": "http://127.0.0.1:7778", "localhost:8000": "http://localhost:8000", "[::1]:7778": "http://[::1]:7778",
+		"192.0.2.7:7778": "https://192.0.2.7:7778", "[2001:db8::1]": "https://[2001:db8::1]",
+	} {
+		q, w := httptest.NewRequest("GET", "/console/oidc/begin", nil), httptest.NewRecorder()
+		q.Host, q.RemoteAddr = host, "192.0.2.1:5000"
+		r.pages.ServeHTTP(w, q)
+		to, err := w.Result().Location()
+		if err != nil || to.Query().Get("redirect_uri") != want+"/console/oidc/callback" {
+			t.Errorf("%s: %v %v", host, to, err)
+		}
+		q.TLS = new(tls.ConnectionState)
+		w = httptest.NewRecorder()
+		r.pages.ServeHTTP(w, q)
+		if to, err = w.Result().Location(); err != nil || to.Query().Get("redirect_uri") != "https://"+host+"/console/oidc/callback" {
+			t.Errorf("%s over TLS: %v %v", host, to, err)
+		}
+	}
+}
+
 func TestOIDCCheck(t *testing.T) {
 	t.Parallel()
-	good := OIDC{Issuer: "https://id.example", ClientID: "ferry", URL: "https://relay.example:7778", Operators: []string{"a@b.example"}}
+	good := OIDC{Issuer: "https://id.example", ClientID: "ferry", Operators: []string{"a@b.example"}}
 	if err := good.Check(); err != nil {
 		t.Error(err)
 	}
@@ -295,7 +321,6 @@ func TestOIDCCheck(t *testing.T) {
 		"_issuer":                func(o *OIDC) { o.Issuer = "http://id.example" },
 		"_issuer: \"http://127.": func(o *OIDC) { o.Issuer = "http://127.attacker.example" },
 		"_client_id":             func(o *OIDC) { o.ClientID = "" },
-		"_url":                   func(o *OIDC) { o.URL = "https://relay.example/path" },
 		"must list":              func(o *OIDC) { o.Operators = nil },
 		"neither an e-mail":      func(o *OIDC) { o.Viewers = []string{"ann"} },
 		"neither an e-mail add":  func(o *OIDC) { o.Viewers = []string{"group:"} },
