@@ -64,7 +64,7 @@ func TestUpgrade(t *testing.T) {
 	for _, c := range []struct{ was, is, why string }{
 		{"region: eu", "max_seats: many", `max_seats: "many" is not a whole number`},
 		{"udp: 127.0.0.1:0", "udp: 127.0.0.2:0", "it listens on 127.0.0.1:"},
-		{"region: eu", "dtls: false", "it has players by dtls"},
+		{"region: eu", "websocket: false", "it has players by ws"},
 		{state, t.TempDir(), "is not the lock of the process before this one"},
 	} {
 		put(c.was, c.is)

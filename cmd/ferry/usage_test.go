@@ -18,7 +18,7 @@ func TestPlainErrors(t *testing.T) {
 		"dev --workers":      "--workers: its value is missing",
 		"ctl alocations":     `ctl has no command "alocations"; did you mean allocations?`,
 		"ctl sing":           "ctl has no command \"sing\"\n",
-		"dev --dtls=maybe":   `--dtls: "maybe" is not true or false`,
+		"dev --gso=maybe":    `--gso: "maybe" is not true or false`,
 		"api --acme-dir=/x":  "--acme-dir no longer exists; ACME certificates are in",
 		"dev -x":             "there is no option -x\n",
 		"ctl capture QX7KPD": "ferry: --write is missing\n",

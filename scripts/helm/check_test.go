@@ -161,7 +161,7 @@ func checked(t *testing.T, w workload, all []object) (text string, code int) {
 func TestCheck(t *testing.T) {
 	want := map[string][]string{
 		"relay": {
-			"relay_id: " + podUID, "region: eu", "max_allocations: 2000000", "dtls: false", "idle_timeout: 15s", "drain_timeout: 1h30m",
+			"relay_id: " + podUID, "region: eu", "max_allocations: 2000000", "gso: false", "idle_timeout: 15s", "drain_timeout: 1h30m",
 			"siblings: [203.0.113.7:7777, 203.0.113.8:7777]", "advertise: [203.0.113.7]",
 		},
 		"api": {"max_connections: 200", "server_per_minute: 1000000", "issuer: https://id.example.org", "allocations: 10000",

@@ -52,7 +52,6 @@ type Config struct {
 
 	AdminToken string `key:"admin_token_file" common:"yes" group:"listen" usage:"{FILE} with the bearer token, 16 characters or more, that every admin page except /livez and /readyz requires; with a token and a certificate, --admin may be public (TLS)"`
 	Advertise  []Host `key:"advertise" common:"yes" group:"listen" usage:"public {IP} of the relay, sent to players; one per address family; IP:PORT if a router maps the port"`
-	DTLS       bool   `key:"dtls" common:"yes" group:"listen" usage:"accept players over DTLS on the UDP port"`
 	WebSocket  bool   `key:"websocket" common:"yes" group:"listen" usage:"accept players over WebSocket at / of the API's port: wss with a certificate, otherwise ws"`
 
 	AdvertiseName Name   `key:"advertise_name" common:"yes" group:"listen" usage:"DNS {NAME} of the wss endpoint, sent to players; NAME:PORT if the port is not the API's (behind a proxy: not 443); without it players get no wss endpoint"`
@@ -186,7 +185,6 @@ func Serve() Config {
 		UDP:                  []Addr{{netip.AddrPortFrom(all, port)}},
 		HTTP:                 Addr{netip.AddrPortFrom(all, port)},
 		Admin:                Addr{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), adminPort)},
-		DTLS:                 true,
 		WebSocket:            true,
 		StateDir:             "/var/lib/ferry",
 		Region:               "default",

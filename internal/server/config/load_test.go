@@ -67,7 +67,7 @@ var others = map[string][2]string{
 	"max_outstanding": {"25", "26"}, "player_hosts": {"1", "0"}, "player_joiners": {"2", "0"}, "player_seats": {"300", "0"},
 	"max_http_connections": {"27", "28"}, "max_address_connections": {"29", "30"}, "http_idle_timeout": {"31s", "32s"},
 	"proxy_idle_timeout": {"33s", "34s"},
-	"dtls":               {"false", "true"}, "websocket": {"false", "true"}, "advertise_name": {"relay.example.org", "r.example:444"},
+	"websocket":          {"false", "true"}, "advertise_name": {"relay.example.org", "r.example:444"},
 	"admin_oidc_issuer": {"https://a.example", "https://b.example"}, "admin_oidc_client_id": {"a", "b"},
 	"admin_oidc_secret_file": {"/a", "/b"},
 	"admin_oidc_operators":   {"a@b.example,group:ops", "c@d.example"},

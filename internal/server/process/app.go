@@ -219,7 +219,7 @@ func (a *App) subscribe(m *metrics.Metrics) {
 	if a.opts.Mode == Dev {
 		d := devlog.New(a.opts.Logger)
 		d.Subscribe(s)
-		a.parts.addTasks(func(ctx context.Context) { d.Run(ctx, a.relay.engine.Stats, a.relay.handshakeStats) })
+		a.parts.addTasks(func(ctx context.Context) { d.Run(ctx, a.relay.engine.Stats, a.relay.dtls.Stats) })
 	}
 	a.history.Subscribe(s)
 	if a.relay != nil {
@@ -250,10 +250,7 @@ func (a *App) newMetrics() *metrics.Metrics {
 		Version: a.opts.Version, Revision: a.opts.Revision, GoVersion: a.opts.GoVersion,
 	}
 	if a.relay != nil {
-		cfg.Stats, cfg.Usage = a.relay.engine.Stats, a.usage.latest
-		if a.relay.dtls != nil {
-			cfg.DTLS = a.relay.dtls.Stats
-		}
+		cfg.Stats, cfg.Usage, cfg.DTLS = a.relay.engine.Stats, a.usage.latest, a.relay.dtls.Stats
 		if a.relay.websocket != nil {
 			cfg.WebSocket = a.relay.websocket.Stats
 		}

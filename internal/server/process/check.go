@@ -57,7 +57,7 @@ var (
 		"admission_url", "admission_secret_file", "admission_timeout", "admission_fail_open",
 	}
 	ofRelay = []string{
-		"udp", "advertise", "advertise_name", "dtls", "websocket", "allow_private_sources", "siblings",
+		"udp", "advertise", "advertise_name", "websocket", "allow_private_sources", "siblings",
 		"relay_id", "region", "max_allocations", "max_seats", "max_content", "idle_timeout", "host_alone_timeout",
 		"hear_timeout", "recover_for", "key_epoch", "drain_timeout", "drain_threshold", "workers", "worker_cpus", "steering", "batch", "gso",
 		"receive_delay", "xdp", "xdp_interfaces",

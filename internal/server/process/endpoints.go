@@ -25,12 +25,10 @@ func endpoints(c *config.Config, advertised []netip.AddrPort, api netip.AddrPort
 	for _, addr := range advertised {
 		all = append(all, engine.UDPServerEndpoint(addr))
 	}
-	if c.DTLS {
-		for _, addr := range advertised {
-			e := engine.UDPServerEndpoint(addr)
-			e.ConnectionType, e.Secure = "dtls", true
-			all = append(all, e)
-		}
+	for _, addr := range advertised {
+		e := engine.UDPServerEndpoint(addr)
+		e.ConnectionType, e.Secure = "dtls", true
+		all = append(all, e)
 	}
 	web, _ := webEndpoints(c, advertised, api)
 	return append(all, web...)

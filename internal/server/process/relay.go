@@ -38,7 +38,7 @@ type localRelay struct {
 
 	engine         *engine.Server
 	drain          *drainer
-	dtls           *dtls.Records        // nil: no DTLS
+	dtls           *dtls.Records
 	websocket      *websocket.Transport // nil: no WebSocket
 	fastPath       *fastpath.Path       // nil: there is none
 	sessionFile    *dtls.SessionFile    // nil: there is none
@@ -344,14 +344,6 @@ func (r *localRelay) closeSessionFile() error {
 	return r.sessionFile.Close()
 }
 
-// handshakeStats returns the counts of DTLS, zeros without it.
-func (r *localRelay) handshakeStats() dtls.Stats {
-	if r.dtls == nil {
-		return dtls.Stats{}
-	}
-	return r.dtls.Stats()
-}
-
 // openSessionFile opens the file of DTLS sessions, see dtls.SessionFileConfig. An error does not prevent the start.
 func (r *localRelay) openSessionFile(slots int) *dtls.SessionFile {
 	if r.opts.SessionFile == "" || r.opts.Config.RecoverFor == 0 {
@@ -460,9 +452,7 @@ func (r *localRelay) buffers() int64 {
 
 // reserved returns the memory of the sessions of DTLS and WebSocket.
 func reserved(c *config.Config) (w memory.Transports) {
-	if c.DTLS {
-		w.Sessions = c.MaxDTLSSessions
-	}
+	w.Sessions = c.MaxDTLSSessions
 	if c.WebSocket {
 		w.WebSockets, w.Queue = c.MaxWebSockets, int64(queueBytes(c)+websocket.DefaultSendBuffer)
 	}

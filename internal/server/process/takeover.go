@@ -63,7 +63,7 @@ func (t *takeover) receive(ctx context.Context, to *localRelay, loads ...func() 
 	}
 	t.relay = relay
 	err = json.Unmarshal(rest, &t.state)
-	if err == nil && to.dtls != nil {
+	if err == nil {
 		err = to.dtls.TakeOver(to.openSessionFile(t.state.Sessions.Slots), t.state.Sessions)
 	}
 	switch {

@@ -13,16 +13,14 @@ import (
 // addTransports creates the transports besides UDP and adds them to the configuration.
 func (r *localRelay) addTransports(to *engine.Config) (err error) {
 	c := &r.opts.Config
-	if c.DTLS {
-		cfg := dtlsConfig(c)
-		if r.opts.Parent == nil { // The process before this one has the file open.
-			cfg.Sessions = r.openSessionFile(0)
-		}
-		if r.dtls, err = dtls.New(cfg); err != nil {
-			return errors.Join(err, r.closeSessionFile())
-		}
-		to.Records = r.dtls
+	cfg := dtlsConfig(c)
+	if r.opts.Parent == nil { // The process before this one has the file open.
+		cfg.Sessions = r.openSessionFile(0)
 	}
+	if r.dtls, err = dtls.New(cfg); err != nil {
+		return errors.Join(err, r.closeSessionFile())
+	}
+	to.Records = r.dtls
 	if c.WebSocket {
 		if r.websocket, err = websocket.New(websocketConfig(c, r.opts.Mode)); err != nil {
 			return errors.Join(err, r.closeSessionFile())

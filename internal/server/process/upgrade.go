@@ -172,7 +172,7 @@ func (h *handover) start(ctx context.Context) (admin.UpgradeResult, error) {
 
 // checkRoom returns an error if there is no memory for a new process beside this one.
 func (h *handover) checkRoom(offer *engine.Handover, room memory.Limit) error {
-	need := memory.Needs(offer.Allocations, h.relay.handshakeStats().Sessions) + int64(offer.StateSize+handedRoom)
+	need := memory.Needs(offer.Allocations, h.relay.dtls.Stats().Sessions) + int64(offer.StateSize+handedRoom)
 	or := "raise it, or restart instead"
 	if path := h.relay.fastPath; path != nil {
 		need += path.Size()
@@ -256,7 +256,7 @@ func (h *handover) endRelay() bool {
 // endSessions closes the file of DTLS sessions when ctx ends, which is after the relay.
 func (h *handover) endSessions(ctx context.Context) error {
 	<-ctx.Done()
-	if h.to() != nil && h.relay.dtls != nil {
+	if h.to() != nil {
 		h.state.Sessions = h.relay.dtls.HandOver()
 	}
 	return h.relay.closeSessionFile()

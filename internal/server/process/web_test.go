@@ -225,20 +225,20 @@ func TestWebSocketsOutlive(t *testing.T) {
 	}
 }
 
-// TestTransportsOff: a transport that is turned off is neither served nor advertised.
-func TestTransportsOff(t *testing.T) {
+// TestWebSocketOff: WebSocket that is turned off is neither served nor advertised.
+func TestWebSocketOff(t *testing.T) {
 	t.Parallel()
 	c := local()
-	c.DTLS, c.WebSocket = false, false
+	c.WebSocket = false
 	d := dialler{running: start(t, options(c, Serve))}
 	a, err := d.calls().Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1})
-	if err != nil || len(a.ServerEndpoints) != 1 || a.ServerEndpoints[0].ConnectionType != "udp" {
+	if err != nil || len(a.ServerEndpoints) != 2 || a.ServerEndpoints[0].ConnectionType != "udp" || a.ServerEndpoints[1].ConnectionType != "dtls" {
 		t.Errorf("%v, %v", a.ServerEndpoints, err)
 	}
 	if status, _ := fetch(t, d.URL()+"/"); status != http.StatusNotFound {
 		t.Errorf("/ answers %d", status)
 	}
-	if _, page := fetch(t, d.AdminURL()+"/metrics"); strings.Contains(page, "dtls") || strings.Contains(page, "websocket") {
+	if _, page := fetch(t, d.AdminURL()+"/metrics"); strings.Contains(page, "websocket") {
 		t.Error("metrics of what is off")
 	}
 }
