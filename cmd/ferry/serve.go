@@ -47,7 +47,7 @@ func serveCommand(s streams) *cli.Command {
 		Usage: "run relay and API for public access, on one machine",
 		Description: `The API requires a bearer token. Tokens are in the file, each with its project and
 environment. Responses of the API contain keys, so plain HTTP is refused on a public
-address unless --behind-proxy is set, with --trusted-proxies.
+address unless --trusted-proxies names the reverse proxies that terminate TLS.
 
 Matches survive a restart or a crash if --state-dir stays the same: players reconnect
 automatically within seconds. With --drain-timeout, the first SIGTERM or SIGINT begins
@@ -63,7 +63,7 @@ Behind a TCP proxy, set --proxy-protocol to get the addresses of players.
 Examples:
    ferry serve --config /etc/ferry/ferry.yaml
    ferry serve -c ferry.yaml --advertise 203.0.113.7 --udp 0.0.0.0:7777,[::]:7777
-   FERRY_LOG_FORMAT=json ferry serve -c ferry.yaml --behind-proxy --trusted-proxies 10.0.0.0/8
+   FERRY_LOG_FORMAT=json ferry serve -c ferry.yaml --trusted-proxies 10.0.0.0/8
    ferry serve -c ferry.yaml --drain-timeout 1h
 
    # ferry.yaml
@@ -142,7 +142,6 @@ Examples:
    cluster_ca: /etc/ferry/ca.pem
    cluster_cert: /etc/ferry/api.pem
    cluster_key: /etc/ferry/api-key.pem
-   behind_proxy: true
    trusted_proxies: 10.0.0.0/8
    tokens:
      - secret_file: /etc/ferry/token

@@ -411,7 +411,6 @@ tokens:
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	good := settings(t)
-	public := settings(t, "behind_proxy: false")
 	wrong := filepath.Join(t.TempDir(), "wrong.yaml")
 	if err := os.WriteFile(wrong, []byte("store: redis://127.0.0.1:6379\nidle_timeout: 5\nadvertize: 203.0.113.7\nhttp: 127.0.0.1:0\n"+
 		"tokens:\n  - secret: short\n    project: p\n    environment: e\n"), 0o600); err != nil {
@@ -453,11 +452,10 @@ func TestExitCodes(t *testing.T) {
 		{"check -c " + good, "", 0, "# serve would start", "advice: tokens of kind server"},
 		{"check -c " + good, "FERRY_REGION=eu", 0, "# FERRY_REGION", "advice: tokens of kind server"},
 		{"check --workers 3", "FERRY_CONFIG=" + good, 0, "# --workers", "advice: tokens of kind server"},
-		{"check -c " + public + " --http 0.0.0.0:0", "", 1, "behind_proxy: false", "plain HTTP is refused"},
+		{"check -c " + good + " --http 0.0.0.0:0", "", 1, "trusted_proxies: []",
+			"set trusted_proxies to the addresses from which a reverse proxy connects, such as [127.0.0.1]"},
 		{"check -c " + good + " --workers 257", "", 1, "", "--workers: 257"},
-		{"check -c " + good + " --behind-proxy", "", 1, "behind_proxy: true",
-			"set it to the addresses from which the proxy connects, such as trusted_proxies: [127.0.0.1]"},
-		{"check -c " + good + " --behind-proxy --trusted-proxies 127.0.0.1", "", 0, "# serve would start", "set advertise_name"},
+		{"check -c " + good + " --trusted-proxies 127.0.0.1", "", 0, "# serve would start", "set advertise_name"},
 		{"check -c " + good + " --allow-origins game.example.org", "", 1, "allow_origins: [game.example.org]", "game.example.org"},
 		{"serve -c " + good + " --advertise-name 203.0.113.7", "", 2, "", "is not a DNS name"},
 		{"check -c " + wrong, "", 1, "", "4 errors: ferry api would not start with these settings (tokens is set)"},

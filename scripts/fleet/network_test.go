@@ -135,7 +135,6 @@ const (
 const (
 	shared = `http: %[1]s:7777
 admin: 127.0.0.1:7778
-behind_proxy: true
 trusted_proxies: ["0.0.0.0/0", "::/0"]
 log_format: json
 log_level: info

@@ -99,7 +99,7 @@ relay:
   region: eu
   advertise: ExternalIP
   drainTimeout: 1h30m
-  settings: {max_allocations: 2000000, gso: false, webhook_url: "https://example.org/", webhook_secret_file: /etc/ferry/secrets/webhook/key, idle_timeout: 15s, siblings: ["203.0.113.7:7777", "203.0.113.8:7777"]}
+  settings: {max_allocations: 2000000, gso: false, webhook_url: "https://example.org/", webhook_secret_file: /etc/ferry/secrets/webhook/key, idle_timeout: 15s, allow_origins: ["https://a.example.org", "https://b.example.org"]}
   secrets: {files: [webhook]}
   tolerations: [{key: relays, operator: Exists, effect: NoSchedule}]
   priorityClassName: relays

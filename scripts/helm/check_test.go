@@ -162,7 +162,7 @@ func TestCheck(t *testing.T) {
 	want := map[string][]string{
 		"relay": {
 			"relay_id: " + podUID, "region: eu", "max_allocations: 2000000", "gso: false", "idle_timeout: 15s", "drain_timeout: 1h30m",
-			"siblings: [203.0.113.7:7777, 203.0.113.8:7777]", "advertise: [203.0.113.7]",
+			"allow_origins: [https://a.example.org, https://b.example.org]", "advertise: [203.0.113.7]",
 		},
 		"api": {"max_connections: 200", "server_per_minute: 1000000", "issuer: https://id.example.org", "allocations: 10000",
 			"trusted_proxies: [10.0.0.0/8]"},

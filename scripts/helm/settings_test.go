@@ -166,7 +166,7 @@ func flags(t *testing.T, role string) map[string]bool {
 // ofChart are the settings of a role that the chart sets itself.
 var ofChart = map[string][]string{
 	"api": {
-		"admin", "admin_public", "admin_token_file", "behind_proxy", "cluster_ca", "cluster_cert", "cluster_key",
+		"admin", "admin_public", "admin_token_file", "cluster_ca", "cluster_cert", "cluster_key",
 		"http", "log_format", "store",
 	},
 	"relay": {

@@ -29,7 +29,6 @@ const (
 const configTemplate = `udp: ["%[1]s"]
 http: "%[1]s"
 admin: ` + adminAddr + `
-behind_proxy: true
 trusted_proxies: ["0.0.0.0/0", "::/0"] # no limits by address
 state_dir: %[2]s
 log_format: json

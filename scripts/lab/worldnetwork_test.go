@@ -168,7 +168,7 @@ func (g *worldGame) configure(t *testing.T, c *RelayConfig) {
 		return
 	}
 	cert, key := testkit.SelfSigned(t).WriteFiles(t, c.Dir)
-	c.Flags = append(c.Flags, "--behind-proxy=false", "--trusted-proxies", "192.0.2.1", "--tls-cert", cert, "--tls-key", key)
+	c.Flags = append(c.Flags, "--trusted-proxies", "192.0.2.1", "--tls-cert", cert, "--tls-key", key)
 }
 
 // plain reports whether the API has no TLS: ws is plain HTTP.

@@ -54,18 +54,16 @@ type Config struct {
 	Advertise  []Host `key:"advertise" common:"yes" group:"listen" usage:"public {IP} of the relay, sent to players; one per address family; IP:PORT if a router maps the port"`
 	WebSocket  bool   `key:"websocket" common:"yes" group:"listen" usage:"accept players over WebSocket at / of the API's port: wss with a certificate, otherwise ws"`
 
-	AdvertiseName Name   `key:"advertise_name" common:"yes" group:"listen" usage:"DNS {NAME} of the wss endpoint, sent to players; NAME:PORT if the port is not the API's (behind a proxy: not 443); without it players get no wss endpoint"`
+	AdvertiseName Name   `key:"advertise_name" common:"yes" group:"listen" usage:"DNS {NAME} of the wss endpoint, sent to players; NAME:PORT if the port is not the API's (behind a proxy that terminates TLS: not 443); without it players get no wss endpoint"`
 	TLSCert       string `key:"tls_cert" common:"yes" group:"listen" usage:"certificate {FILE} of the API (PEM, with its chain); reloaded when it changes"`
 	TLSKey        string `key:"tls_key" common:"yes" group:"listen" usage:"private key {FILE} of the API (PEM); reloaded when it changes"`
 	ACMEDomains   []Name `key:"acme_domains" common:"yes" group:"listen" usage:"obtain and renew a certificate for {NAME} by ACME; port 443 of NAME must reach the API's port; accepts the terms of service of the certificate authority"`
 	ACMEServer    string `key:"acme_server" group:"listen" usage:"{URL} of the ACME directory"`
-	BehindProxy   bool   `key:"behind_proxy" common:"yes" group:"listen" usage:"allow plain HTTP on a public address, because a reverse proxy terminates TLS; requires trusted_proxies"`
 
-	TrustedProxies      []Network `key:"trusted_proxies" common:"yes" group:"listen" usage:"{NETWORK} or IP from which the reverse proxies connect, whose X-Forwarded-For header is trusted"`
+	TrustedProxies      []Network `key:"trusted_proxies" common:"yes" group:"listen" usage:"{NETWORK} or IP from which the reverse proxies connect, whose X-Forwarded-For header is trusted; without a certificate, they terminate TLS, so that --http may be public"`
 	ProxyProtocol       bool      `key:"proxy_protocol" group:"listen" usage:"require a PROXY protocol header, version 1 or 2, on every connection from trusted_proxies to the API's port"`
 	AllowOrigins        []string  `key:"allow_origins" group:"listen" usage:"{ORIGIN} of web pages that may call the API and open WebSockets, such as https://game.example.org; empty: all origins"`
 	AllowPrivateSources bool      `key:"allow_private_sources" group:"listen" usage:"accept clients from private networks although the advertised address is public"`
-	Siblings            []Sibling `key:"siblings" group:"listen" usage:"{IP:PORT} of other relays; drops all datagrams from them, which prevents relay loops"`
 
 	StateDir             string        `key:"state_dir" common:"yes" group:"relay" usage:"{DIR} for the relay's id, its master key, the allocations that survive a restart, and ACME certificates"`
 	RelayID              RelayID       `key:"relay_id" group:"relay" usage:"{ID} of the relay, a UUID, with which a new state_dir is made; empty: random. In Kubernetes the UID of the pod"`

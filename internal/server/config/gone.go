@@ -11,7 +11,9 @@ var gone = map[string]string{
 	"acme_dir":       "ACME certificates are in the directory acme of state_dir",
 	"acme_email":     "certificate authorities send no warnings by mail any more",
 	"admin_oidc_url": "the issuer sends browsers back to the host by which they opened the console",
+	"behind_proxy":   "trusted_proxies without a certificate says that a reverse proxy terminates TLS",
 	"dtls":           "each UDP address accepts DTLS",
+	"siblings":       "a datagram between two relays causes no others",
 }
 
 // GoneFlag returns the error for the flag of a setting that no longer exists, nil for any other name.

@@ -145,21 +145,6 @@ func (n *Network) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Sibling is the UDP address of another relay.
-type Sibling struct{ netip.AddrPort }
-
-var errSibling = errors.New("is not IP:PORT of another relay, such as 203.0.113.8:7777")
-
-// UnmarshalText reads IP:PORT.
-func (s *Sibling) UnmarshalText(text []byte) error {
-	a, err := netip.ParseAddrPort(string(text))
-	if err != nil || a.Port() == 0 || a.Addr().IsUnspecified() || a.Addr().Zone() != "" {
-		return fmt.Errorf("%q %w", text, errSibling)
-	}
-	s.AddrPort = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
-	return nil
-}
-
 // Name is an advertised DNS name, and a port if it differs from the listen port.
 // The zero value is no name.
 type Name struct {

@@ -57,7 +57,7 @@ var (
 		"admission_url", "admission_secret_file", "admission_timeout", "admission_fail_open",
 	}
 	ofRelay = []string{
-		"udp", "advertise", "advertise_name", "websocket", "allow_private_sources", "siblings",
+		"udp", "advertise", "advertise_name", "websocket", "allow_private_sources",
 		"relay_id", "region", "max_allocations", "max_seats", "max_content", "idle_timeout", "host_alone_timeout",
 		"hear_timeout", "recover_for", "key_epoch", "drain_timeout", "drain_threshold", "workers", "worker_cpus", "steering", "batch", "gso",
 		"receive_delay", "xdp", "xdp_interfaces",
@@ -108,7 +108,7 @@ func Inapplicable(mode Mode) []string {
 
 // forPublicAccess are settings that work in dev, where no one on loopback needs them.
 var forPublicAccess = []string{
-	"acme_domains", "acme_server", "proxy_protocol", "behind_proxy", "trusted_proxies",
+	"acme_domains", "acme_server", "proxy_protocol", "trusted_proxies",
 	"drain_timeout", "drain_threshold", "key_epoch", "runtime_dir",
 }
 
@@ -139,7 +139,7 @@ var ErrNoToken = errors.New(`app: no token is configured, and serve does not run
     # ferry.yaml
     advertise: 203.0.113.7            # the public address of this machine
     advertise_name: relay.example.org # its name in the certificate, for wss
-    tls_cert: /etc/ferry/cert.pem     # or behind_proxy: true
+    tls_cert: /etc/ferry/cert.pem     # or trusted_proxies: [127.0.0.1]
     tls_key: /etc/ferry/key.pem
     tokens:
       - secret_file: /etc/ferry/token # one line of 16 characters or more: openssl rand -hex 24
@@ -154,10 +154,6 @@ On your own machine, ferry dev needs none of this`)
 // ErrProxyProtocol is returned for proxy_protocol without trusted_proxies.
 var ErrProxyProtocol = errors.New("app: proxy_protocol: trusted_proxies is empty, and headers of other addresses are not accepted")
 
-// ErrBehindProxy is returned for a reverse proxy without an address: any connection could be
-// its, and every limit by address would count all players as one.
-var ErrBehindProxy = errors.New("app: behind_proxy: trusted_proxies is empty: set it to the addresses from which the proxy connects, such as trusted_proxies: [127.0.0.1] for one on this machine")
-
 // Check returns all errors of a configuration that New would return before it opens
 // anything. It reads the files that the settings name and the machine's addresses.
 func Check(c config.Config, mode Mode) error {
@@ -169,12 +165,8 @@ func Check(c config.Config, mode Mode) error {
 	errs = append(errs, err)
 	_, err = newPlayers(&c, mode, nil)
 	errs = append(errs, err, checkFleet(&c, mode))
-	switch {
-	case len(c.TrustedProxies) > 0:
-	case c.ProxyProtocol:
+	if c.ProxyProtocol && len(c.TrustedProxies) == 0 {
 		errs = append(errs, ErrProxyProtocol)
-	case c.BehindProxy && mode != Dev:
-		errs = append(errs, ErrBehindProxy)
 	}
 	if mode.hasRelay() {
 		errs = append(errs, checkRelay(&c, mode))
@@ -296,7 +288,7 @@ func settingWarnings(c config.Config, mode Mode) (all []string) {
 	if _, why := webEndpoints(&c, advertised, c.HTTP.AddrPort); why != "" {
 		all = append(all, why)
 	}
-	if c.AdvertiseName.Host != "" && (!c.WebSocket || !hasTLS(&c) && !c.BehindProxy) {
+	if c.AdvertiseName.Host != "" && (!c.WebSocket || !hasTLS(&c) && !isBehindProxy(&c)) {
 		all = append(all, "advertise_name has no effect: it is for wss, which there is not")
 	}
 	return all
@@ -336,14 +328,18 @@ func checkPublic(c *config.Config) error {
 		errs = append(errs, ErrNoToken)
 	}
 	if !hasTLS(c) {
-		errs = append(errs, plainHTTPAllowed(c.HTTP.AddrPort, c.BehindProxy))
+		errs = append(errs, plainHTTPAllowed(c.HTTP.AddrPort, isBehindProxy(c)))
 	}
 	return errors.Join(errs...)
 }
 
+// isBehindProxy reports whether a reverse proxy terminates TLS. Without its address, all players would
+// count as one, and any connection could be the proxy's.
+func isBehindProxy(c *config.Config) bool { return len(c.TrustedProxies) > 0 && !hasTLS(c) }
+
 // ErrPlainHTTP is returned for an address on which answers, which contain keys, would be
 // sent unencrypted.
-var ErrPlainHTTP = errors.New("app: plain HTTP is refused on an address that others can reach: use TLS, or declare a reverse proxy")
+var ErrPlainHTTP = errors.New("app: plain HTTP is refused on an address that others can reach: use TLS, or set trusted_proxies to the addresses from which a reverse proxy connects, such as [127.0.0.1] for one on this machine")
 
 // plainHTTPAllowed returns nil if the API may be served at addr without TLS: on
 // loopback, or behind a reverse proxy that terminates TLS. Otherwise it returns

@@ -34,9 +34,8 @@ func TestRefusals(t *testing.T) {
 		{"plain HTTP everywhere, IPv6", func(c *config.Config) { c.HTTP = addr("[::]:0") }, ErrPlainHTTP, nil},
 		{"plain HTTP in a private network", func(c *config.Config) { c.HTTP = addr("10.0.0.1:0") }, ErrPlainHTTP, nil},
 		{"behind a proxy", func(c *config.Config) {
-			c.HTTP, c.BehindProxy, c.TrustedProxies = addr("0.0.0.0:0"), true, []config.Network{network("10.0.0.1/32")}
+			c.HTTP, c.TrustedProxies = addr("0.0.0.0:0"), []config.Network{network("10.0.0.1/32")}
 		}, nil, nil},
-		{"behind a proxy without an address", func(c *config.Config) { c.BehindProxy = true }, ErrBehindProxy, nil},
 		{"public admin", func(c *config.Config) { c.Admin = addr("0.0.0.0:0") }, admin.ErrPublic, admin.ErrPublic},
 		{"public admin, allowed", func(c *config.Config) { c.Admin, c.AdminPublic = addr("0.0.0.0:0"), true }, nil, nil},
 		{"short secret", func(c *config.Config) { c.Tokens[0].Secret = "short" }, httpapi.ErrConfig, httpapi.ErrConfig},

@@ -44,13 +44,13 @@ func webEndpoints(c *config.Config, advertised []netip.AddrPort, api netip.AddrP
 	switch {
 	case !c.WebSocket:
 		return nil, ""
-	case !hasTLS(c) && !c.BehindProxy:
+	case !hasTLS(c) && !isBehindProxy(c):
 		return localWebEndpoints(advertised, api)
 	case name.Host == "":
 		return nil, "websocket: wss is not advertised, since clients check its certificate against a name: set advertise_name, or websocket: false"
 	}
 	port := name.Port
-	if port == 0 && c.BehindProxy {
+	if port == 0 && isBehindProxy(c) {
 		port = proxyPort
 	}
 	if port == 0 {

@@ -17,7 +17,7 @@ import (
 
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
-	proxy := func(c *config.Config) { c.BehindProxy = true }
+	proxy := func(c *config.Config) { c.TrustedProxies = []config.Network{network("10.0.0.0/8")} }
 	secure := func(c *config.Config) { c.TLSCert = "cert.pem" }
 	issuing := func(c *config.Config) { c.ACMEDomains = []config.Name{{Host: "a.example"}, {Host: "b.example"}} }
 	named := func(name string, port uint16) func(*config.Config) {
@@ -47,6 +47,8 @@ func TestEndpoints(t *testing.T) {
 		{"proxy", "192.0.2.1:7", "127.0.0.1:8", []func(*config.Config){proxy, named("r.example", 0)}, "wss r.example 443 true"},
 		{"proxy, port", "192.0.2.1:7", "127.0.0.1:8", []func(*config.Config){proxy, named("r.example", 9)}, "wss r.example 9 true"},
 		{"proxy, no name", "192.0.2.1:7", "127.0.0.1:8", []func(*config.Config){proxy}, "!set advertise_name"},
+		{"TLS, proxy of TCP", "192.0.2.1:7", "0.0.0.0:8", []func(*config.Config){secure, proxy, named("r.example", 0)},
+			"wss r.example 8 true"},
 		{"off", "192.0.2.1:7", "0.0.0.0:8", []func(*config.Config){func(c *config.Config) { c.WebSocket = false }}, ""},
 	} {
 		settings := config.Serve()

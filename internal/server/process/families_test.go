@@ -71,7 +71,7 @@ func TestFleetFamilies(t *testing.T) {
 	start(t, relay)
 	c := k.settings("api", rpc.Request{Role: rpc.RoleAPI})
 	c.HTTP, c.Tokens[0].Kind = addr("[::]:0"), "player"
-	c.BehindProxy, c.TrustedProxies = true, []config.Network{{Prefix: netip.MustParsePrefix("192.0.2.0/24")}}
+	c.TrustedProxies = []config.Network{network("192.0.2.0/24")}
 	r := start(t, options(c, API))
 	testkit.Within(t, time.Minute, "the region", func() bool {
 		regions, err := r.caller(secret).Regions(t.Context())

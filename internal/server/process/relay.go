@@ -217,9 +217,6 @@ func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
 	if c.RecoverFor == 0 {
 		cfg.Recovery.Window = engine.Never
 	}
-	for _, s := range c.Siblings {
-		cfg.Siblings = append(cfg.Siblings, s.AddrPort)
-	}
 	for _, addr := range advertised {
 		// Ports may not be known yet: the relay needs the addresses only. Behind an
 		// address translator they are not addresses of the machine.

@@ -187,7 +187,6 @@ func TestEngineConfig(t *testing.T) {
 	c.UDP[0] = addr("10.0.0.5:7777")
 	c.Advertise = append(c.Advertise, host(t, "203.0.113.1"))
 	c.HostBytes, c.RecoverFor = 0, 0
-	c.Siblings = []config.Sibling{{AddrPort: netip.MustParseAddrPort("203.0.113.9:7777")}}
 	serve, err := engineConfig(&c, Serve)
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +195,7 @@ func TestEngineConfig(t *testing.T) {
 	for _, s := range serve.Siblings {
 		siblings = append(siblings, s.String())
 	}
-	if got := strings.Join(siblings, " "); got != "203.0.113.9:7777 203.0.113.1:7777" {
+	if got := strings.Join(siblings, " "); got != "203.0.113.1:7777" {
 		t.Errorf("siblings %s: the address that players are told is the relay's own", got)
 	}
 	if want := (engine.Limits{JoinerDatagrams: 1000, JoinerBytes: 512 << 10, HostDatagrams: 12_000, HostBytes: -1, UnvalidatedBytes: 256 << 10,
@@ -243,7 +242,7 @@ func TestWarnings(t *testing.T) {
 	if w := Warnings(c, Serve); len(w) != 0 {
 		t.Errorf("warnings %q", w)
 	}
-	c.BehindProxy, c.AdvertiseName.Host = true, "relay.example.org"
+	c.AdvertiseName.Host = "relay.example.org"
 	c.TrustedProxies = []config.Network{network("::/0")}
 	if w := Warnings(c, Serve); len(w) != 1 || !strings.Contains(w[0], "trusted_proxies") {
 		t.Errorf("warnings %q", w)
@@ -254,7 +253,7 @@ func TestWarnings(t *testing.T) {
 	}
 	for want, change := range map[string]func(*config.Config){
 		"set advertise_name":   func(c *config.Config) { c.AdvertiseName = config.Name{} },
-		"ws is not advertised": func(c *config.Config) { c.BehindProxy, c.AdvertiseName, c.UDP = false, config.Name{}, public },
+		"ws is not advertised": func(c *config.Config) { c.TrustedProxies, c.AdvertiseName, c.UDP = nil, config.Name{}, public },
 		"has no effect":        func(c *config.Config) { c.WebSocket = false },
 	} {
 		other := c

@@ -232,7 +232,8 @@ func TestWebSocketOff(t *testing.T) {
 	c.WebSocket = false
 	d := dialler{running: start(t, options(c, Serve))}
 	a, err := d.calls().Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1})
-	if err != nil || len(a.ServerEndpoints) != 2 || a.ServerEndpoints[0].ConnectionType != "udp" || a.ServerEndpoints[1].ConnectionType != "dtls" {
+	if err != nil || len(a.ServerEndpoints) != 2 || a.ServerEndpoints[0].ConnectionType != "udp" ||
+		a.ServerEndpoints[1].ConnectionType != "dtls" {
 		t.Errorf("%v, %v", a.ServerEndpoints, err)
 	}
 	if status, _ := fetch(t, d.URL()+"/"); status != http.StatusNotFound {

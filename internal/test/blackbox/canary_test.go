@@ -20,7 +20,7 @@ func TestCanary(t *testing.T) {
 	t.Parallel()
 	place := newPlace(t)
 	http, udp, admin := "127.0.0.1:"+testkit.FreePort(t), "127.0.0.1:"+testkit.FreePort(t), "127.0.0.1:"+testkit.FreePort(t)
-	flags := []string{"--http", http, "--udp", udp, "--advertise", "127.0.0.1", "--behind-proxy", "--trusted-proxies", "127.0.0.1",
+	flags := []string{"--http", http, "--udp", udp, "--advertise", "127.0.0.1", "--trusted-proxies", "127.0.0.1",
 		"--advertise-name", "localhost:" + strings.TrimPrefix(http, "127.0.0.1:"), "--admin", admin}
 	relay := place.serve(flags...)
 
