@@ -30,7 +30,7 @@ Examples:
 		Flags: append(answerFlags(),
 			&cli.DurationFlag{Name: "deadline", Usage: "exit after this time even if allocations are left, up to 168h; 0: never",
 				DefaultText: "drain_timeout, or 1h"},
-			&cli.IntFlag{Name: "threshold", Usage: "exit when at most `NUMBER` allocations are left", DefaultText: "drain_threshold"},
+			&cli.IntFlag{Name: "threshold", Usage: "exit when at most `NUMBER` allocations are left"},
 		),
 	}, showParsed(func(cmd *cli.Command) (ctl.Request, error) {
 		query := url.Values{}

@@ -542,7 +542,7 @@ echo "${COMPREPLY[*]}"`
 		{"ferry se", "serve"},
 		{"ferry ctl dra", "drain"},
 		{"ferry ctl log", "log-level"},
-		{"ferry serve --drain-th", "--drain-threshold"},
+		{"ferry serve --drain-t", "--drain-timeout"},
 		{"ferry serve --config x --max-http", "--max-http-connections"},
 		{"ferry ctl close 00000000000000000000000000000000 x", ""},
 	} {

@@ -23,7 +23,7 @@ var playerSecret = []byte(strings.Repeat("attacker", 4))
 // send nothing.
 func (c *RelayConfig) issueTokens() {
 	c.YAML = fmt.Sprintf("issuers:\n  - preset: development\n    hs256_key: %q\n", playerSecret)
-	c.Flags = append(c.Flags, "--player-per-minute", "100000", "--idle-timeout", "5m", "--host-alone-timeout", "5m", "--hear-timeout", "5m",
+	c.Flags = append(c.Flags, "--player-per-minute", "100000", "--idle-timeout", "5m", "--host-alone-timeout", "5m",
 		"--bind-timeout", "1m")
 }
 

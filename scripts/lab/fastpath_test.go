@@ -357,14 +357,14 @@ func (l *lab) programs() string {
 // TestFastPathExpiry: matches whose datagrams go by the program alone stay alive, and expire
 // when they stop.
 func TestFastPathExpiry(t *testing.T) {
-	l := newFastLab(t, fastCase{mode: "tc"}, withFlags("--idle-timeout", "4s", "--hear-timeout", "4s", "--host-alone-timeout", "4s"))
+	l := newFastLab(t, fastCase{mode: "tc"}, withFlags("--idle-timeout", "4s", "--host-alone-timeout", "4s"))
 	cfg := l.fastPlayers(20, fastCase{mode: "tc"})
 	cfg.PingEvery = time.Hour // Only RELAYs keep the matches alive.
 	f, _ := l.fleet(cfg)
 	l.requireFast(f, "at first")
-	for range 2 {
+	for range 3 {
 		time.Sleep(4500 * time.Millisecond)
-		l.requireFast(f, "after more than the time limit")
+		l.requireFast(f, "after more than a time limit")
 	}
 	l.requireNoFailures(f.Counts())
 	if n := l.metric("ferry_allocations"); n != 40 {

@@ -50,7 +50,7 @@ func newSoakForm() soakForm {
 	}
 	// A host without a joiner sends PING every 3 s, and the machine may stall.
 	return soakForm{life: 3 * time.Second, every: 250 * time.Millisecond, empty: 60 * time.Second, flags: []string{
-		"--bind-timeout", "7s", "--idle-timeout", "7s", "--hear-timeout", "7s", "--host-alone-timeout", "9s",
+		"--bind-timeout", "7s", "--idle-timeout", "7s", "--host-alone-timeout", "9s",
 	}}
 }
 

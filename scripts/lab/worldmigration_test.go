@@ -14,7 +14,7 @@ import (
 )
 
 // worldSilence is after how long without a message a host counts as one that has left.
-const worldSilence = 3 * time.Second
+const worldSilence = 7 * time.Second
 
 // departures are the ways in which a host leaves, and the longest time until each player is in
 // the match of the next host. With -long a row that takes longer is red, as in make world.

@@ -162,7 +162,7 @@ func (g *worldGame) configure(t *testing.T, c *RelayConfig) {
 		c.Flags = append(c.Flags, "--xdp", "tc")
 	}
 	if r.migrates() {
-		c.Flags = append(c.Flags, "--host-migration", "60s", "--host-migration-silence", worldSilence.String())
+		c.Flags = append(c.Flags, "--host-migration", "60s")
 	}
 	if g.plain() {
 		return

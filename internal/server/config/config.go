@@ -65,32 +65,28 @@ type Config struct {
 	AllowOrigins        []string  `key:"allow_origins" group:"listen" usage:"{ORIGIN} of web pages that may call the API and open WebSockets, such as https://game.example.org; empty: all origins"`
 	AllowPrivateSources bool      `key:"allow_private_sources" group:"listen" usage:"accept clients from private networks although the advertised address is public"`
 
-	StateDir             string        `key:"state_dir" common:"yes" group:"relay" usage:"{DIR} for the relay's id, its master key, the allocations that survive a restart, and ACME certificates"`
-	RelayID              RelayID       `key:"relay_id" group:"relay" usage:"{ID} of the relay, a UUID, with which a new state_dir is made; empty: random. In Kubernetes the UID of the pod"`
-	RuntimeDir           string        `key:"runtime_dir" group:"relay" usage:"{DIR} on a tmpfs for the files that a running relay changes, so that it never waits for a disk; empty: state_dir"`
-	Region               string        `key:"region" common:"yes" group:"relay" usage:"{ID} of the region of this relay"`
-	MaxConnections       int           `key:"max_connections" common:"yes" group:"relay" usage:"maximum number of players that a host may request" min:"1" max:"65535"`
-	MaxAllocations       int           `key:"max_allocations" group:"relay" usage:"maximum number of concurrent allocations; 0: 1,000,000, or fewer if the memory limit requires it" min:"0" max:"67108864"`
-	MaxSeats             int           `key:"max_seats" group:"relay" usage:"maximum number of reserved seats: one per host and one per player that it requests; 0: no limit" min:"0" max:"2147483647"`
-	MaxContent           int           `key:"max_content" group:"relay" usage:"maximum payload of a relayed datagram in {BYTES}" min:"1" max:"1434"`
-	IdleTimeout          time.Duration `key:"idle_timeout" common:"yes" group:"relay" usage:"end an allocation after this time without traffic in either direction" min:"250ms" max:"24h"`
-	HostAloneTimeout     time.Duration `key:"host_alone_timeout" group:"relay" usage:"end a bound host without players after this time of silence, until its first player connects" min:"250ms" max:"24h"`
-	BindTimeout          time.Duration `key:"bind_timeout" common:"yes" group:"relay" usage:"end an allocation that is not bound within this time" min:"250ms" max:"24h"`
-	HearTimeout          time.Duration `key:"hear_timeout" group:"relay" usage:"end an allocation whose client sent nothing for this time, even if it receives traffic" min:"250ms" max:"24h"`
-	HostMigration        time.Duration `key:"host_migration" group:"relay" usage:"for this time after a host has left, let one of its players take its place under the same join code (POST /v1/migrate); relays and API processes of a fleet need the same value; 0: never" min:"0s" max:"5m"`
-	HostMigrationSilence time.Duration `key:"host_migration_silence" group:"relay" usage:"count a host as one that has left after this time without a message, if a player asks for its place" min:"1s" max:"24h"`
-	RecoverFor           time.Duration `key:"recover_for" group:"relay" usage:"after a restart, restore allocations of the previous run for this time; 0 disables recovery" min:"0s" max:"1h"`
-	KeyEpoch             time.Duration `key:"key_epoch" group:"relay" usage:"time for which a key that seals connection data is in use, in whole hours; its key is kept while an allocation uses it" min:"1h" max:"672h"`
-	DrainTimeout         time.Duration `key:"drain_timeout" common:"yes" group:"relay" usage:"on SIGTERM, refuse new allocations and wait at most this time for the running ones to end; 0 exits at once" min:"0s" max:"168h"`
-	DrainThreshold       int           `key:"drain_threshold" group:"relay" usage:"complete the drain when at most this number of allocations is left" min:"0" max:"67108864"`
-	Workers              int           `key:"workers" common:"yes" group:"relay" usage:"number of sockets and threads per UDP address; 0: one per processor" min:"0" max:"256"`
-	WorkerCPUs           CPUs          `key:"worker_cpus" group:"relay" usage:"pin the workers of each UDP address to these {CPUS}, one to each, such as 0-31,64-95; sets the number of workers; empty: not pinned"`
-	Steering             string        `key:"steering" group:"relay" usage:"{RULE} by which the kernel gives a datagram to a worker: hash of the player's address; cpu: the worker of worker_cpus on the CPU that handles it; auto: cpu if the network cards' interrupts are spread over all of worker_cpus, otherwise hash" oneof:"auto,hash,cpu"`
-	Batch                int           `key:"batch" group:"relay" usage:"maximum number of datagrams per system call" min:"1" max:"256"`
-	GSO                  bool          `key:"gso" group:"relay" usage:"send the datagrams of a batch to one player as one message (UDP GSO), if the kernel supports it"`
-	ReceiveDelay         time.Duration `key:"receive_delay" group:"relay" usage:"wait at most this time for more datagrams, while the worker measures that this saves processor time; adds latency; 0 never waits" min:"0s" max:"10ms"`
-	XDP                  string        `key:"xdp" group:"relay" usage:"relay between plain UDP players in the kernel, at {PLACE}; needs Linux 6.6 on amd64, CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and takes the memory of all allocations at the start: off; native: XDP in the network card's driver; tc: the tc hook of any Ethernet interface; auto: tc where the kernel allows it, otherwise off" oneof:"off,auto,native,tc"`
-	XDPInterfaces        []string      `key:"xdp_interfaces" group:"relay" usage:"{NAMES} of the interfaces of xdp; empty: those that have an address of udp"`
+	StateDir         string        `key:"state_dir" common:"yes" group:"relay" usage:"{DIR} for the relay's id, its master key, the allocations that survive a restart, and ACME certificates"`
+	RelayID          RelayID       `key:"relay_id" group:"relay" usage:"{ID} of the relay, a UUID, with which a new state_dir is made; empty: random. In Kubernetes the UID of the pod"`
+	RuntimeDir       string        `key:"runtime_dir" group:"relay" usage:"{DIR} on a tmpfs for the files that a running relay changes, so that it never waits for a disk; empty: state_dir"`
+	Region           string        `key:"region" common:"yes" group:"relay" usage:"{ID} of the region of this relay"`
+	MaxConnections   int           `key:"max_connections" common:"yes" group:"relay" usage:"maximum number of players that a host may request" min:"1" max:"65535"`
+	MaxAllocations   int           `key:"max_allocations" group:"relay" usage:"maximum number of concurrent allocations; 0: 1,000,000, or fewer if the memory limit requires it" min:"0" max:"67108864"`
+	MaxSeats         int           `key:"max_seats" group:"relay" usage:"maximum number of reserved seats: one per host and one per player that it requests; 0: no limit" min:"0" max:"2147483647"`
+	MaxContent       int           `key:"max_content" group:"relay" usage:"maximum payload of a relayed datagram in {BYTES}" min:"1" max:"1434"`
+	IdleTimeout      time.Duration `key:"idle_timeout" common:"yes" group:"relay" usage:"end an allocation after this time without traffic in either direction, and after three times as long if its client sends nothing" min:"250ms" max:"24h"`
+	HostAloneTimeout time.Duration `key:"host_alone_timeout" group:"relay" usage:"end a bound host without players after this time of silence, until its first player connects" min:"250ms" max:"24h"`
+	BindTimeout      time.Duration `key:"bind_timeout" common:"yes" group:"relay" usage:"end an allocation that is not bound within this time" min:"250ms" max:"24h"`
+	HostMigration    time.Duration `key:"host_migration" group:"relay" usage:"for this time after a host has left, let one of its players take its place under the same join code (POST /v1/migrate); a host that was silent for 70 % of idle_timeout has left; relays and API processes of a fleet need the same value; 0: never" min:"0s" max:"5m"`
+	RecoverFor       time.Duration `key:"recover_for" group:"relay" usage:"after a restart, restore allocations of the previous run for this time; 0 disables recovery" min:"0s" max:"1h"`
+	DrainTimeout     time.Duration `key:"drain_timeout" common:"yes" group:"relay" usage:"on SIGTERM, refuse new allocations and wait at most this time for the running ones to end; 0 exits at once" min:"0s" max:"168h"`
+	Workers          int           `key:"workers" common:"yes" group:"relay" usage:"number of sockets and threads per UDP address; 0: one per processor" min:"0" max:"256"`
+	WorkerCPUs       CPUs          `key:"worker_cpus" group:"relay" usage:"pin the workers of each UDP address to these {CPUS}, one to each, such as 0-31,64-95; sets the number of workers; empty: not pinned"`
+	Steering         string        `key:"steering" group:"relay" usage:"{RULE} by which the kernel gives a datagram to a worker: hash of the player's address; cpu: the worker of worker_cpus on the CPU that handles it; auto: cpu if the network cards' interrupts are spread over all of worker_cpus, otherwise hash" oneof:"auto,hash,cpu"`
+	Batch            int           `key:"batch" group:"relay" usage:"maximum number of datagrams per system call" min:"1" max:"256"`
+	GSO              bool          `key:"gso" group:"relay" usage:"send the datagrams of a batch to one player as one message (UDP GSO), if the kernel supports it"`
+	ReceiveDelay     time.Duration `key:"receive_delay" group:"relay" usage:"wait at most this time for more datagrams, while the worker measures that this saves processor time; adds latency; 0 never waits" min:"0s" max:"10ms"`
+	XDP              string        `key:"xdp" group:"relay" usage:"relay between plain UDP players in the kernel, at {PLACE}; needs Linux 6.6 on amd64, CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and takes the memory of all allocations at the start: off; native: XDP in the network card's driver; tc: the tc hook of any Ethernet interface; auto: tc where the kernel allows it, otherwise off" oneof:"off,auto,native,tc"`
+	XDPInterfaces    []string      `key:"xdp_interfaces" group:"relay" usage:"{NAMES} of the interfaces of xdp; empty: those that have an address of udp"`
 
 	JoinerDatagrams  int `key:"joiner_datagrams" group:"limits" usage:"rate limit of a joiner in datagrams per second; 0: no limit" min:"0" max:"8000000"`
 	JoinerBytes      int `key:"joiner_bytes" group:"limits" usage:"rate limit of a joiner in bytes per second; 0: no limit" min:"0" max:"2147483647"`
@@ -180,33 +176,30 @@ func Dev() Config {
 func Serve() Config {
 	all := netip.IPv4Unspecified()
 	return Config{
-		UDP:                  []Addr{{netip.AddrPortFrom(all, port)}},
-		HTTP:                 Addr{netip.AddrPortFrom(all, port)},
-		Admin:                Addr{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), adminPort)},
-		WebSocket:            true,
-		StateDir:             "/var/lib/ferry",
-		Region:               "default",
-		MaxConnections:       alloc.DefaultMaxConnections,
-		MaxContent:           proto.DefaultMaxContent,
-		IdleTimeout:          10 * time.Second,
-		HostAloneTimeout:     60 * time.Second,
-		BindTimeout:          10 * time.Second,
-		HearTimeout:          30 * time.Second,
-		HostMigrationSilence: 7 * time.Second,
-		RecoverFor:           60 * time.Second,
-		KeyEpoch:             engine.DefaultEpoch,
-		Batch:                sock.DefaultBatch,
-		GSO:                  true,
-		Steering:             "auto",
-		XDP:                  "off",
-		ACMEServer:           letsEncrypt,
-		AdmissionTimeout:     time.Second,
-		StorePrefix:          redisstore.DefaultPrefix,
-		StoreTimeout:         redisstore.DefaultTimeout,
-		Cluster:              Addr{netip.AddrPortFrom(all, clusterPort)},
-		Overcommit:           100,
-		LogLevel:             "info",
-		LogFormat:            "text",
+		UDP:              []Addr{{netip.AddrPortFrom(all, port)}},
+		HTTP:             Addr{netip.AddrPortFrom(all, port)},
+		Admin:            Addr{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), adminPort)},
+		WebSocket:        true,
+		StateDir:         "/var/lib/ferry",
+		Region:           "default",
+		MaxConnections:   alloc.DefaultMaxConnections,
+		MaxContent:       proto.DefaultMaxContent,
+		IdleTimeout:      10 * time.Second,
+		HostAloneTimeout: 60 * time.Second,
+		BindTimeout:      10 * time.Second,
+		RecoverFor:       60 * time.Second,
+		Batch:            sock.DefaultBatch,
+		GSO:              true,
+		Steering:         "auto",
+		XDP:              "off",
+		ACMEServer:       letsEncrypt,
+		AdmissionTimeout: time.Second,
+		StorePrefix:      redisstore.DefaultPrefix,
+		StoreTimeout:     redisstore.DefaultTimeout,
+		Cluster:          Addr{netip.AddrPortFrom(all, clusterPort)},
+		Overcommit:       100,
+		LogLevel:         "info",
+		LogFormat:        "text",
 
 		JoinerDatagrams: 1000, JoinerBytes: 512 << 10,
 		HostDatagrams: 12_000, HostBytes: 8 << 20,
@@ -241,9 +234,6 @@ func (c *Config) validate() error {
 	}
 	if c.Region == "" {
 		errs = append(errs, errors.New("region: is empty"))
-	}
-	if c.KeyEpoch%time.Hour != 0 {
-		errs = append(errs, fmt.Errorf("key_epoch: %v is not a number of whole hours", c.KeyEpoch))
 	}
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		errs = append(errs, errors.New("tls_cert, tls_key: one without the other"))

@@ -8,12 +8,16 @@ import (
 // gone has the settings that earlier versions had, and what stands in the place of each. A key of
 // a list is LIST.KEY.
 var gone = map[string]string{
-	"acme_dir":       "ACME certificates are in the directory acme of state_dir",
-	"acme_email":     "certificate authorities send no warnings by mail any more",
-	"admin_oidc_url": "the issuer sends browsers back to the host by which they opened the console",
-	"behind_proxy":   "trusted_proxies without a certificate says that a reverse proxy terminates TLS",
-	"dtls":           "each UDP address accepts DTLS",
-	"siblings":       "a datagram between two relays causes no others",
+	"acme_dir":               "ACME certificates are in the directory acme of state_dir",
+	"acme_email":             "certificate authorities send no warnings by mail any more",
+	"admin_oidc_url":         "the issuer sends browsers back to the host by which they opened the console",
+	"behind_proxy":           "trusted_proxies without a certificate says that a reverse proxy terminates TLS",
+	"drain_threshold":        "ferry ctl drain --threshold is for one drain",
+	"dtls":                   "each UDP address accepts DTLS",
+	"hear_timeout":           "it is three times idle_timeout",
+	"host_migration_silence": "it is 70 % of idle_timeout",
+	"key_epoch":              "the key of connection data changes every week",
+	"siblings":               "a datagram between two relays causes no others",
 }
 
 // GoneFlag returns the error for the flag of a setting that no longer exists, nil for any other name.

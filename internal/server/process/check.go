@@ -59,7 +59,7 @@ var (
 	ofRelay = []string{
 		"udp", "advertise", "advertise_name", "websocket", "allow_private_sources",
 		"relay_id", "region", "max_allocations", "max_seats", "max_content", "idle_timeout", "host_alone_timeout",
-		"hear_timeout", "recover_for", "key_epoch", "drain_timeout", "drain_threshold", "workers", "worker_cpus", "steering", "batch", "gso",
+		"recover_for", "drain_timeout", "workers", "worker_cpus", "steering", "batch", "gso",
 		"receive_delay", "xdp", "xdp_interfaces",
 		"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "unvalidated_bytes", "unvalidated_ratio", "player_hosts",
 		"player_joiners", "player_seats",
@@ -109,7 +109,7 @@ func Inapplicable(mode Mode) []string {
 // forPublicAccess are settings that work in dev, where no one on loopback needs them.
 var forPublicAccess = []string{
 	"acme_domains", "acme_server", "proxy_protocol", "trusted_proxies",
-	"drain_timeout", "drain_threshold", "key_epoch", "runtime_dir",
+	"drain_timeout", "runtime_dir",
 }
 
 // idleIn returns the settings without effect in a mode.

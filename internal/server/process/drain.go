@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -66,7 +67,7 @@ func (d *drainer) Drain(ctx context.Context, cfg engine.DrainConfig) error {
 	return d.drain(ctx, cfg, false)
 }
 
-// DrainFinally is Drain with the time-out and threshold of the settings. It cannot be
+// DrainFinally is Drain with the time-out of the settings. It cannot be
 // undone.
 func (d *drainer) DrainFinally(ctx context.Context) error { return d.drain(ctx, d.defaults, true) }
 
@@ -118,14 +119,9 @@ func (d *drainer) DrainState() operator.DrainState {
 	}
 }
 
-// drainDefaults returns the time-out and threshold of the settings, and the default
-// deadline if the settings turn the drain at a signal off.
+// drainDefaults returns the time-out of the settings, and the default deadline if the settings turn the drain at a signal off.
 func drainDefaults(c *config.Config) engine.DrainConfig {
-	cfg := engine.DrainConfig{Deadline: c.DrainTimeout, Threshold: c.DrainThreshold}
-	if cfg.Deadline == 0 {
-		cfg.Deadline = admin.DefaultDeadline
-	}
-	return cfg
+	return engine.DrainConfig{Deadline: cmp.Or(c.DrainTimeout, admin.DefaultDeadline)}
 }
 
 // watch logs the state of a drain every 10 s, until ctx ends.

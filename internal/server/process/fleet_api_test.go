@@ -190,7 +190,7 @@ func TestFleetOperator(t *testing.T) {
 	t.Parallel()
 	k := newFleet(t)
 	o := k.relayOptions(1, "eu")
-	o.Config.BindTimeout, o.Config.DrainThreshold = time.Hour, 0
+	o.Config.BindTimeout = time.Hour
 	eu, us, a := start(t, o), k.relay(2, "us"), k.api()
 	testkit.Within(t, time.Minute, "both relays", func() bool { return len(a.frontEnd.fleet.Nodes()) == 2 })
 	host, code := hostIn(t, a, "eu")

@@ -27,14 +27,13 @@ import (
 // after an hour only, so that nothing else ends a migration on a slow machine; reservations
 // do not expire, so that none that is not bound can be waited for.
 func migration(c *config.Config, silence time.Duration) {
-	c.HostMigration, c.HostMigrationSilence = 5*time.Minute, silence
-	c.IdleTimeout, c.HearTimeout, c.BindTimeout = 5*time.Minute, 5*time.Minute, 5*time.Minute
+	c.HostMigration, c.IdleTimeout, c.BindTimeout = 5*time.Minute, silence*10/7, 5*time.Minute
 	c.MaxOutstanding, c.PlayerPerMinute, c.ServerPerMinute = 1000, 1_000_000, 1_000_000
 }
 
 const (
 	never  = time.Hour
-	crashy = 3 * time.Second // longer than a slow machine stalls, mostly
+	crashy = 7 * time.Second // the default, longer than a slow machine stalls, mostly
 )
 
 // participant is one of a match, with the session that it plays by.

@@ -65,7 +65,7 @@ func newLocalRelay(o *Options, hooks engine.Hooks, drains *events.Topic[events.D
 		return nil, err
 	}
 	identity := engine.Identity{
-		Master: o.Identity.Master, Relay: o.Identity.Relay, Epoch: o.Config.KeyEpoch, Boot: rand.Uint64() | 1,
+		Master: o.Identity.Master, Relay: o.Identity.Relay, Epoch: engine.DefaultEpoch, Boot: rand.Uint64() | 1,
 	}
 	if offer != nil {
 		identity.Boot, cfg.Handover = offer.Boot, offer
@@ -207,8 +207,8 @@ func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
 	cfg := engine.Config{
 		Listen: listen(c), Sockets: engine.Sockets{Batch: c.Batch, DisableGSO: !c.GSO, ReceiveDelay: c.ReceiveDelay},
 		MaxConnections: c.MaxConnections, MaxContent: c.MaxContent,
-		Timeouts:      engine.Timeouts{Idle: c.IdleTimeout, HostAlone: c.HostAloneTimeout, Bind: c.BindTimeout, Receive: c.HearTimeout},
-		HostMigration: engine.HostMigration{Window: c.HostMigration, Silence: c.HostMigrationSilence},
+		Timeouts:      engine.Timeouts{Idle: c.IdleTimeout, HostAlone: c.HostAloneTimeout, Bind: c.BindTimeout, Receive: receiveTimeout(c)},
+		HostMigration: engine.HostMigration{Window: c.HostMigration, Silence: hostSilence(c)},
 		Limits:        limits(c), PlayerLimits: playerLimits(c),
 		Unlimited: mode == Dev, Region: c.Region,
 		AllowPrivateSources: c.AllowPrivateSources || mode == Dev,
@@ -230,6 +230,18 @@ func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
 	}
 	return cfg, nil
 }
+
+// receiveTimeout is when an allocation ends whose client sends nothing, although it receives traffic: with
+// the default idle time-out, after the 30 s in which a phone that changes networks is back.
+func receiveTimeout(c *config.Config) time.Duration { return min(3*c.IdleTimeout, maxTimeout) }
+
+// hostSilence is after how long without a message a host has left, if a player asks for its place: with the
+// default idle time-out, after two PING periods of Unity's clients and a second. It is below the idle
+// time-out, since a player that has lost its host may be silent too, and must be bound when it asks.
+func hostSilence(c *config.Config) time.Duration { return c.IdleTimeout * 7 / 10 }
+
+// maxTimeout is the longest time-out of the engine.
+const maxTimeout = 24 * time.Hour
 
 // limits returns the quotas of one allocation.
 func limits(c *config.Config) engine.Limits {

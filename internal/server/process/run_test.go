@@ -89,8 +89,8 @@ func TestDrainDefaults(t *testing.T) {
 	if d := drainDefaults(&c); d != (engine.DrainConfig{Deadline: time.Hour}) {
 		t.Errorf("%+v", d)
 	}
-	c.DrainTimeout, c.DrainThreshold = time.Minute, 3
-	if d := drainDefaults(&c); d != (engine.DrainConfig{Deadline: time.Minute, Threshold: 3}) {
+	c.DrainTimeout = time.Minute
+	if d := drainDefaults(&c); d != (engine.DrainConfig{Deadline: time.Minute}) {
 		t.Errorf("%+v", d)
 	}
 }

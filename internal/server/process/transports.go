@@ -72,6 +72,6 @@ func queueBytes(c *config.Config) int {
 // idleTimeout returns how long a session may be silent: not shorter than the idle
 // time-outs of the relay.
 func idleTimeout(c *config.Config, least time.Duration) time.Duration {
-	longest := max(c.IdleTimeout, c.HostAloneTimeout, c.HearTimeout)
-	return min(max(least, longest+time.Second), 24*time.Hour)
+	longest := max(c.IdleTimeout, c.HostAloneTimeout, receiveTimeout(c))
+	return min(max(least, longest+time.Second), maxTimeout)
 }

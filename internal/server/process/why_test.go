@@ -156,7 +156,7 @@ func TestWhyCauses(t *testing.T) {
 	t.Parallel()
 	c := local()
 	const long = 10 * time.Minute
-	c.JoinerDatagrams, c.IdleTimeout, c.HostAloneTimeout, c.BindTimeout, c.HearTimeout = 10, long, long, long, long
+	c.JoinerDatagrams, c.IdleTimeout, c.HostAloneTimeout, c.BindTimeout = 10, long, long, long
 	r := whyRig{start(t, options(c, Serve)), t}
 	bound := func(ticket client.Ticket) *rawClient {
 		t.Helper()
@@ -366,7 +366,7 @@ func TestWhyAfterRestart(t *testing.T) {
 	t.Parallel()
 	c := local()
 	const long = 10 * time.Minute
-	c.IdleTimeout, c.HostAloneTimeout, c.BindTimeout, c.HearTimeout = long, long, long, long
+	c.IdleTimeout, c.HostAloneTimeout, c.BindTimeout = long, long, long
 	o := options(c, Serve)
 	o.StateFile = filepath.Join(t.TempDir(), "allocations")
 	before := whyRig{start(t, o), t}

@@ -43,7 +43,7 @@ type devTools struct {
 
 // unhurried are flags with which no allocation ends while the machine is too slow for a
 // browser that has to bind or to send in time.
-var unhurried = []string{"--bind-timeout", "5m", "--idle-timeout", "5m", "--hear-timeout", "5m"}
+var unhurried = []string{"--bind-timeout", "5m", "--idle-timeout", "5m"}
 
 // startChromium starts a browser with a profile of its own, which ends with the
 // test.

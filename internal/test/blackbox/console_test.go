@@ -404,7 +404,7 @@ func testReloadPage(p consoleTab, place place) {
 	p.shows("after a restart")
 	p.readable("settings")
 	p.enter("f", "")
-	place.settle("joiner_datagrams: 4321\nhear_timeout: 33s\n")
+	place.settle("joiner_datagrams: 4321\nbind_timeout: 33s\n")
 	p.press("Reload")
 	p.press("Yes, reload")
 	p.shows("Changed by the reload")

@@ -11,8 +11,8 @@ import (
 
 // Time limits of TestCrashHost: two fifths of the defaults.
 const (
-	crashHear  = 12 * time.Second
 	crashIdle  = 4 * time.Second
+	crashHear  = 3 * crashIdle // of a host that sends nothing and receives
 	crashAlone = 24 * time.Second
 )
 
@@ -29,7 +29,7 @@ type hostCrash struct {
 // crashHost crashes a host that is alone, or that another player has connected to.
 func crashHost(t *testing.T, other bool) *hostCrash {
 	t.Helper()
-	c := &hostCrash{ferry: newPlace(t).serve("--hear-timeout", crashHear.String(), "--idle-timeout", crashIdle.String(),
+	c := &hostCrash{ferry: newPlace(t).serve("--idle-timeout", crashIdle.String(),
 		"--host-alone-timeout", crashAlone.String())}
 	a, code := c.allocate(4)
 	c.code, c.host = code, play(t, enginetest.UTP2, a)

@@ -23,7 +23,7 @@ if (!binary) throw new Error("FERRY is not set: the tests need the relay's binar
 const LIMIT = 60_000
 
 /** Times in which an idle player is not cut off while the machine is slow; the situations that are about them set their own. */
-const unhurried = ["--bind-timeout=5m", "--idle-timeout=5m", "--hear-timeout=5m"]
+const unhurried = ["--bind-timeout=5m", "--idle-timeout=5m"]
 
 /** A relay with the Allocations API, which keeps its ports and its state over a restart. */
 class Ferry {
