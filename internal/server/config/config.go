@@ -29,7 +29,6 @@ import (
 	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/engine/websocket"
 	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
-	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -80,9 +79,7 @@ type Config struct {
 	RecoverFor       time.Duration `key:"recover_for" group:"relay" usage:"after a restart, restore allocations of the previous run for this time; 0 disables recovery" min:"0s" max:"1h"`
 	DrainTimeout     time.Duration `key:"drain_timeout" common:"yes" group:"relay" usage:"on SIGTERM, refuse new allocations and wait at most this time for the running ones to end; 0 exits at once" min:"0s" max:"168h"`
 	Workers          int           `key:"workers" common:"yes" group:"relay" usage:"number of sockets and threads per UDP address; 0: one per processor" min:"0" max:"256"`
-	WorkerCPUs       CPUs          `key:"worker_cpus" group:"relay" usage:"pin the workers of each UDP address to these {CPUS}, one to each, such as 0-31,64-95; sets the number of workers; empty: not pinned"`
-	Steering         string        `key:"steering" group:"relay" usage:"{RULE} by which the kernel gives a datagram to a worker: hash of the player's address; cpu: the worker of worker_cpus on the CPU that handles it; auto: cpu if the network cards' interrupts are spread over all of worker_cpus, otherwise hash" oneof:"auto,hash,cpu"`
-	Batch            int           `key:"batch" group:"relay" usage:"maximum number of datagrams per system call" min:"1" max:"256"`
+	WorkerCPUs       CPUs          `key:"worker_cpus" group:"relay" usage:"pin the workers of each UDP address to these {CPUS}, one to each, such as 0-31,64-95; sets the number of workers; if the network cards' interrupts are spread over all of them, each worker gets the datagrams of its CPU; empty: not pinned"`
 	GSO              bool          `key:"gso" group:"relay" usage:"send the datagrams of a batch to one player as one message (UDP GSO), if the kernel supports it"`
 	ReceiveDelay     time.Duration `key:"receive_delay" group:"relay" usage:"wait at most this time for more datagrams, while the worker measures that this saves processor time; adds latency; 0 never waits" min:"0s" max:"10ms"`
 	XDP              string        `key:"xdp" group:"relay" usage:"relay between plain UDP players in the kernel, at {PLACE}; needs Linux 6.6 on amd64, CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and takes the memory of all allocations at the start: off; native: XDP in the network card's driver; tc: the tc hook of any Ethernet interface; auto: tc where the kernel allows it, otherwise off" oneof:"off,auto,native,tc"`
@@ -188,9 +185,7 @@ func Serve() Config {
 		HostAloneTimeout: 60 * time.Second,
 		BindTimeout:      10 * time.Second,
 		RecoverFor:       60 * time.Second,
-		Batch:            sock.DefaultBatch,
 		GSO:              true,
-		Steering:         "auto",
 		XDP:              "off",
 		ACMEServer:       letsEncrypt,
 		AdmissionTimeout: time.Second,

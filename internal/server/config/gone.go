@@ -11,6 +11,7 @@ var gone = map[string]string{
 	"acme_dir":               "ACME certificates are in the directory acme of state_dir",
 	"acme_email":             "certificate authorities send no warnings by mail any more",
 	"admin_oidc_url":         "the issuer sends browsers back to the host by which they opened the console",
+	"batch":                  "a system call has at most 64 datagrams",
 	"behind_proxy":           "trusted_proxies without a certificate says that a reverse proxy terminates TLS",
 	"drain_threshold":        "ferry ctl drain --threshold is for one drain",
 	"dtls":                   "each UDP address accepts DTLS",
@@ -18,6 +19,7 @@ var gone = map[string]string{
 	"host_migration_silence": "it is 70 % of idle_timeout",
 	"key_epoch":              "the key of connection data changes every week",
 	"siblings":               "a datagram between two relays causes no others",
+	"steering":               "a worker of worker_cpus gets what its CPU handles if the network cards' interrupts are spread over all of them",
 }
 
 // GoneFlag returns the error for the flag of a setting that no longer exists, nil for any other name.

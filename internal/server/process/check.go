@@ -59,7 +59,7 @@ var (
 	ofRelay = []string{
 		"udp", "advertise", "advertise_name", "websocket", "allow_private_sources",
 		"relay_id", "region", "max_allocations", "max_seats", "max_content", "idle_timeout", "host_alone_timeout",
-		"recover_for", "drain_timeout", "workers", "worker_cpus", "steering", "batch", "gso",
+		"recover_for", "drain_timeout", "workers", "worker_cpus", "gso",
 		"receive_delay", "xdp", "xdp_interfaces",
 		"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "unvalidated_bytes", "unvalidated_ratio", "player_hosts",
 		"player_joiners", "player_seats",
@@ -193,8 +193,6 @@ func checkRelay(c *config.Config, mode Mode) error {
 func checkWorkerCPUs(c *config.Config) error {
 	n := len(c.WorkerCPUs.List())
 	switch {
-	case n == 0 && c.Steering == "cpu":
-		return errors.New("app: steering: cpu needs worker_cpus")
 	case n > maxWorkers:
 		return fmt.Errorf("app: worker_cpus: %d CPUs are more than the %d workers of an address", n, maxWorkers)
 	case n > 0 && c.Workers != 0 && c.Workers != n:

@@ -82,10 +82,7 @@ func (p *processors) check() error {
 
 // steersByCPU reports whether the worker on a CPU shall receive the datagrams that
 // the kernel handles there, by the interfaces of the machine, and why.
-func (p *processors) steersByCPU(setting string, cards []machine.Interface) (byCPU bool, why string) {
-	if setting != "auto" {
-		return setting == "cpu", "steering is set"
-	}
+func (p *processors) steersByCPU(cards []machine.Interface) (byCPU bool, why string) {
 	if idle := machine.Without(p.cpus, machine.ReceiveCPUs(cards)); len(idle) > 0 {
 		return false, "no network card's interrupt is known on CPUs " + machine.FormatCPUs(idle)
 	}
@@ -141,7 +138,7 @@ func (p *processors) log(log *slog.Logger) {
 // machineReport says how this machine suits a relay with these settings.
 func machineReport(c *config.Config) []machine.Line {
 	p := machine.Plan{
-		Workers: c.Workers, Addresses: len(c.UDP), CPUs: c.WorkerCPUs.List(), SteerByCPU: c.Steering == "cpu",
+		Workers: c.Workers, Addresses: len(c.UDP), CPUs: c.WorkerCPUs.List(),
 		Buffer: sock.DefaultBuffer,
 	}
 	lines := append(machine.Report(os.DirFS("/"), p), machine.ReadQueues().Losses()...)

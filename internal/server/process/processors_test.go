@@ -94,21 +94,18 @@ func TestSteeringByCPU(t *testing.T) {
 	t.Parallel()
 	spread := []machine.Interface{{WithoutRPS: 2, Interrupts: []machine.Interrupt{{CPUs: []int{0}}, {CPUs: []int{1}}}}, {RPS: []int{2, 3}}}
 	for _, c := range []struct {
-		setting string
-		cards   []machine.Interface
-		byCPU   bool
-		why     string
+		cards []machine.Interface
+		byCPU bool
+		why   string
 	}{
-		{"auto", spread, true, "network cards' interrupts arrive on all of worker_cpus"},
-		{"auto", spread[:1], false, "no network card's interrupt is known on CPUs 2-3"},
-		{"auto", nil, false, "no network card's interrupt is known on CPUs 0-3"},
-		{"cpu", nil, true, "steering is set"},
-		{"hash", spread, false, "steering is set"},
+		{spread, true, "network cards' interrupts arrive on all of worker_cpus"},
+		{spread[:1], false, "no network card's interrupt is known on CPUs 2-3"},
+		{nil, false, "no network card's interrupt is known on CPUs 0-3"},
 	} {
 		f := &fakeScheduler{Processors: machine.Processors{Online: 4, Allowed: []int{0, 1, 2, 3}}, leaf: 4}
 		p := newProcessors(&config.Config{WorkerCPUs: "0-3", UDP: make([]config.Addr, 1)}, f.scheduler())
-		if byCPU, why := p.steersByCPU(c.setting, c.cards); byCPU != c.byCPU || why != c.why {
-			t.Errorf("%s: %v, %q; want %v, %q", c.setting, byCPU, why, c.byCPU, c.why)
+		if byCPU, why := p.steersByCPU(c.cards); byCPU != c.byCPU || why != c.why {
+			t.Errorf("%v, %q; want %v, %q", byCPU, why, c.byCPU, c.why)
 		}
 	}
 }
@@ -129,10 +126,9 @@ func TestWorkerCPUs(t *testing.T) {
 		c    config.Config
 		want string
 	}{
-		{config.Config{Steering: "cpu"}, "app: steering: cpu needs worker_cpus"},
 		{config.Config{WorkerCPUs: "0-3", Workers: 2}, "app: workers is 2, and worker_cpus has 4 CPUs"},
 		{config.Config{WorkerCPUs: "0-256"}, "app: worker_cpus: 257 CPUs are more than the 256 workers of an address"},
-		{config.Config{WorkerCPUs: "0-3", Workers: 4, Steering: "cpu"}, ""},
+		{config.Config{WorkerCPUs: "0-3", Workers: 4}, ""},
 	} {
 		if err := checkWorkerCPUs(&c.c); err == nil && c.want != "" || err != nil && err.Error() != c.want {
 			t.Errorf("%+v: %v, want %q", c.c, err, c.want)

@@ -73,7 +73,7 @@ func newLocalRelay(o *Options, hooks engine.Hooks, drains *events.Topic[events.D
 	cfg.Sockets.Workers, cfg.Sockets.WorkerCPUs = r.processors.workers, r.processors.cpus
 	if len(cfg.Sockets.WorkerCPUs) > 0 {
 		var why string
-		cfg.Sockets.SteerByCPU, why = r.processors.steersByCPU(o.Config.Steering, machine.ReadInterfaces(os.DirFS("/")))
+		cfg.Sockets.SteerByCPU, why = r.processors.steersByCPU(machine.ReadInterfaces(os.DirFS("/")))
 		o.Logger.Info("workers are pinned", "worker_cpus", string(o.Config.WorkerCPUs), "steering_by_cpu",
 			cfg.Sockets.SteerByCPU, "because", why)
 	}
@@ -205,7 +205,7 @@ func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
 		return engine.Config{}, err
 	}
 	cfg := engine.Config{
-		Listen: listen(c), Sockets: engine.Sockets{Batch: c.Batch, DisableGSO: !c.GSO, ReceiveDelay: c.ReceiveDelay},
+		Listen: listen(c), Sockets: engine.Sockets{DisableGSO: !c.GSO, ReceiveDelay: c.ReceiveDelay},
 		MaxConnections: c.MaxConnections, MaxContent: c.MaxContent,
 		Timeouts:      engine.Timeouts{Idle: c.IdleTimeout, HostAlone: c.HostAloneTimeout, Bind: c.BindTimeout, Receive: receiveTimeout(c)},
 		HostMigration: engine.HostMigration{Window: c.HostMigration, Silence: hostSilence(c)},

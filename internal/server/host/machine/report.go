@@ -9,11 +9,10 @@ import (
 )
 
 type Plan struct {
-	Workers    int   // per UDP address; 0: one per processor
-	Addresses  int   // UDP addresses
-	CPUs       []int // to which the workers are pinned; empty: they are not
-	Buffer     int   // bytes that the relay asks for each buffer of a socket
-	SteerByCPU bool  // set by the operator
+	Workers   int   // per UDP address; 0: one per processor
+	Addresses int   // UDP addresses
+	CPUs      []int // to which the workers are pinned; empty: they are not
+	Buffer    int   // bytes that the relay asks for each buffer of a socket
 }
 
 // Line is one result of a report: Subject is what was looked at, Finding its state, Change
@@ -74,11 +73,6 @@ func reportCards(cards []Interface, p *Plan) (lines []Line) {
 		if card.TxQueues > 1 {
 			lines = append(lines, reportTransmit(card))
 		}
-	}
-	all := ReceiveCPUs(cards)
-	if idle := Without(p.CPUs, all); p.SteerByCPU && len(idle) > 0 {
-		lines = append(lines, Line{"steering", "is cpu, and no datagram arrives on CPUs " + FormatCPUs(idle),
-			"spread the interrupts over worker_cpus, or set steering to auto", "the workers there stay idle"})
 	}
 	return lines
 }

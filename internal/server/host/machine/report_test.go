@@ -93,8 +93,6 @@ func TestReportLargeMachine(t *testing.T) {
 	}
 	node0 := plan
 	node0.CPUs = pinned.CPUs[:32]
-	steered := pinned
-	steered.SteerByCPU = true
 	for _, c := range []struct {
 		name  string
 		files map[string]string
@@ -111,7 +109,7 @@ func TestReportLargeMachine(t *testing.T) {
 			"ok: net.core.rmem_max: 4096 KiB, because the relay asks for 4096 KiB for each socket",
 			"ok: net.core.netdev_max_backlog: 1000, 0 datagrams dropped since the start of the machine, because only RPS and virtual interfaces use this queue",
 			"ok: net.core.netdev_budget: 300, used up 3 times since the start of the machine, because the kernel handled 20000000 datagrams",
-		}, []string{"irqbalance", "eth9", "ok: lo", "advice: lo", "steering"}},
+		}, []string{"irqbalance", "eth9", "ok: lo", "advice: lo"}},
 		{"few queues", changed(tuned, map[string]string{"sys/class/net/eth2/operstate": "down"}), plan, []string{
 			"advice: eth0: 16 receive queues; ethtool -L eth0 combined 64, or as many as the card has, because each queue is handled by one CPU at a time, and there are 64 workers",
 		}, []string{"eth2"}},
@@ -123,9 +121,6 @@ func TestReportLargeMachine(t *testing.T) {
 		}, nil},
 		{"all interrupts on one CPU", largeMachine(func(int, int) int { return 0 }), plan, []string{
 			"advice: eth1: datagrams are handled on CPUs 0; spread the interrupts of its queues over 16 CPUs (/proc/irq/*/smp_affinity_list, set_irq_affinity of the driver), because 16 queues on 1 CPUs leave the others idle",
-		}, nil},
-		{"steering by CPU with idle workers", largeMachine(func(int, int) int { return 7 }), steered, []string{
-			"advice: steering: is cpu, and no datagram arrives on CPUs 0-6,8-63; spread the interrupts over worker_cpus, or set steering to auto, because the workers there stay idle",
 		}, nil},
 		{"untuned", changed(tuned, map[string]string{
 			"proc/sys/net/core/rmem_max": "212992", "proc/net/softnet_stat": "000003e8 00000005 00000002",
