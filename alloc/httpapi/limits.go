@@ -123,7 +123,7 @@ func (f source) clientAddress() netip.Addr {
 }
 
 type rateLimit struct {
-	setting string // of ferry; the fields of Config have the same names
+	setting string // of ferry, perhaps a constant there; the fields of Config have the same names
 	most    int    // per minute; 0: it depends on the kind of the token
 	what    string // is limited
 }

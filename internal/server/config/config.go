@@ -85,21 +85,16 @@ type Config struct {
 	XDP              string        `key:"xdp" group:"relay" usage:"relay between plain UDP players in the kernel, at {PLACE}; needs Linux 6.6 on amd64, CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and takes the memory of all allocations at the start: off; native: XDP in the network card's driver; tc: the tc hook of any Ethernet interface; auto: tc where the kernel allows it, otherwise off" oneof:"off,auto,native,tc"`
 	XDPInterfaces    []string      `key:"xdp_interfaces" group:"relay" usage:"{NAMES} of the interfaces of xdp; empty: those that have an address of udp"`
 
-	JoinerDatagrams  int `key:"joiner_datagrams" group:"limits" usage:"rate limit of a joiner in datagrams per second; 0: no limit" min:"0" max:"8000000"`
-	JoinerBytes      int `key:"joiner_bytes" group:"limits" usage:"rate limit of a joiner in bytes per second; 0: no limit" min:"0" max:"2147483647"`
-	HostDatagrams    int `key:"host_datagrams" group:"limits" usage:"rate limit of a host in datagrams per second; 0: no limit" min:"0" max:"8000000"`
-	HostBytes        int `key:"host_bytes" group:"limits" usage:"rate limit of a host in bytes per second; 0: no limit" min:"0" max:"2147483647"`
-	UnvalidatedBytes int `key:"unvalidated_bytes" group:"limits" usage:"anti-amplification limit: maximum bytes over plain UDP to an endpoint that has sent nothing but a BIND, whose source may be forged; 0: no limit" min:"0" max:"2147483647"`
-	UnvalidatedRatio int `key:"unvalidated_ratio" group:"limits" usage:"anti-amplification limit: maximum bytes over plain UDP to an endpoint outside of the network from which its player called the API (IPv4 address or IPv6 /56), for each byte from there, besides 256 kB/s; 0: no limit" min:"0" max:"1000"`
+	JoinerDatagrams int `key:"joiner_datagrams" group:"limits" usage:"rate limit of a joiner in datagrams per second; 0: no limit" min:"0" max:"8000000"`
+	JoinerBytes     int `key:"joiner_bytes" group:"limits" usage:"rate limit of a joiner in bytes per second; 0: no limit" min:"0" max:"2147483647"`
+	HostDatagrams   int `key:"host_datagrams" group:"limits" usage:"rate limit of a host in datagrams per second; 0: no limit" min:"0" max:"8000000"`
+	HostBytes       int `key:"host_bytes" group:"limits" usage:"rate limit of a host in bytes per second; 0: no limit" min:"0" max:"2147483647"`
 
 	PlayerPerMinute            int `key:"player_per_minute" group:"limits" usage:"rate limit of a player's token, in requests per minute and API call" min:"1" max:"1000000000"`
 	ServerPerMinute            int `key:"server_per_minute" group:"limits" usage:"rate limit of a token of kind server, in requests per minute and API call" min:"1" max:"1000000000"`
-	AddressPerMinute           int `key:"address_per_minute" group:"limits" usage:"rate limit of a source address, in requests per minute without a valid token" min:"1" max:"1000000000"`
-	FailedJoinsPerMinute       int `key:"failed_joins_per_minute" group:"limits" usage:"rate limit of unknown join codes, per minute, for a player; four times as many for all players of a project at one source address" min:"1" max:"1000000000"`
 	ServerFailedJoinsPerMinute int `key:"server_failed_joins_per_minute" group:"limits" usage:"rate limit of unknown join codes, per minute, for a token of kind server" min:"1" max:"1000000000"`
-	PlayerHosts                int `key:"player_hosts" group:"limits" usage:"maximum number of live hosts of a player at a relay; beyond it, its own longest-silent one ends if it was silent for 10 s, otherwise the call is refused; a player is a subject of issuers; 0: no limit" min:"0" max:"67108864"`
+	PlayerHosts                int `key:"player_hosts" group:"limits" usage:"maximum number of live hosts of a player at a relay, which may all have max_connections players; beyond it, its own longest-silent one ends if it was silent for 10 s, otherwise the call is refused; a player is a subject of issuers; 0: no limit" min:"0" max:"67108864"`
 	PlayerJoiners              int `key:"player_joiners" group:"limits" usage:"maximum number of live joins of a player at a relay, as player_hosts; also for a player that a backend names; 0: no limit" min:"0" max:"67108864"`
-	PlayerSeats                int `key:"player_seats" group:"limits" usage:"maximum number of seats of a player's live hosts at a relay, as player_hosts: one per host and one per player that it requests; -1: 4 times max_connections and one; 0: no limit" min:"-1" max:"2147483647"`
 	MaxOutstanding             int `key:"max_outstanding" group:"limits" usage:"maximum number of allocations of a player that are reserved and not bound; ferry api does not learn of binds and counts each for bind_timeout" min:"1" max:"65536"`
 	MaxHTTPConnections         int `key:"max_http_connections" group:"limits" usage:"maximum number of concurrent connections to the API; one more closes another that has brought no valid token, from the network with most of them" min:"1" max:"1000000"`
 	MaxAddressConnections      int `key:"max_address_connections" group:"limits" usage:"maximum number of concurrent connections to the API from one address; one more closes another of them; connections of trusted proxies do not count" min:"1" max:"1000000"`
@@ -198,15 +193,11 @@ func Serve() Config {
 
 		JoinerDatagrams: 1000, JoinerBytes: 512 << 10,
 		HostDatagrams: 12_000, HostBytes: 8 << 20,
-		UnvalidatedBytes: 256 << 10, UnvalidatedRatio: 3,
 
 		PlayerPerMinute: httpapi.DefaultPlayerPerMinute, ServerPerMinute: httpapi.DefaultServerPerMinute,
-		AddressPerMinute:           httpapi.DefaultAddressPerMinute,
-		FailedJoinsPerMinute:       httpapi.DefaultFailedJoinsPerMinute,
 		ServerFailedJoinsPerMinute: httpapi.DefaultServerFailedJoinsPerMinute,
 		PlayerHosts:                engine.DefaultPlayerHosts,
 		PlayerJoiners:              engine.DefaultPlayerJoiners,
-		PlayerSeats:                -1,
 		MaxOutstanding:             alloc.DefaultMaxOutstanding,
 		MaxHTTPConnections:         httpapi.DefaultConnections,
 		MaxAddressConnections:      httpapi.DefaultAddressConnections,

@@ -8,18 +8,23 @@ import (
 // gone has the settings that earlier versions had, and what stands in the place of each. A key of
 // a list is LIST.KEY.
 var gone = map[string]string{
-	"acme_dir":               "ACME certificates are in the directory acme of state_dir",
-	"acme_email":             "certificate authorities send no warnings by mail any more",
-	"admin_oidc_url":         "the issuer sends browsers back to the host by which they opened the console",
-	"batch":                  "a system call has at most 64 datagrams",
-	"behind_proxy":           "trusted_proxies without a certificate says that a reverse proxy terminates TLS",
-	"drain_threshold":        "ferry ctl drain --threshold is for one drain",
-	"dtls":                   "each UDP address accepts DTLS",
-	"hear_timeout":           "it is three times idle_timeout",
-	"host_migration_silence": "it is 70 % of idle_timeout",
-	"key_epoch":              "the key of connection data changes every week",
-	"siblings":               "a datagram between two relays causes no others",
-	"steering":               "a worker of worker_cpus gets what its CPU handles if the network cards' interrupts are spread over all of them",
+	"acme_dir":                "ACME certificates are in the directory acme of state_dir",
+	"acme_email":              "certificate authorities send no warnings by mail any more",
+	"address_per_minute":      "120 requests a minute of an address may be without a valid token",
+	"admin_oidc_url":          "the issuer sends browsers back to the host by which they opened the console",
+	"batch":                   "a system call has at most 64 datagrams",
+	"behind_proxy":            "trusted_proxies without a certificate says that a reverse proxy terminates TLS",
+	"drain_threshold":         "ferry ctl drain --threshold is for one drain",
+	"dtls":                    "each UDP address accepts DTLS",
+	"failed_joins_per_minute": "10 unknown join codes a minute of a player are checked, which the length of join codes follows from",
+	"hear_timeout":            "it is three times idle_timeout",
+	"host_migration_silence":  "it is 70 % of idle_timeout",
+	"key_epoch":               "the key of connection data changes every week",
+	"player_seats":            "the hosts of a player have at most player_hosts times max_connections and one seats",
+	"siblings":                "a datagram between two relays causes no others",
+	"steering":                "a worker of worker_cpus gets what its CPU handles if the network cards' interrupts are spread over all of them",
+	"unvalidated_bytes":       "256 KiB may go to an endpoint that has sent nothing but a BIND",
+	"unvalidated_ratio":       "three bytes for each byte from there may go to an endpoint in another network than that of the API call (RFC 9000, section 8)",
 }
 
 // GoneFlag returns the error for the flag of a setting that no longer exists, nil for any other name.

@@ -120,8 +120,7 @@ func (s *apiServer) addMetrics(p *metrics.Process) {
 func newAPI(c *config.Config, mode Mode, h httpapi.Config) (*httpapi.Handler, error) {
 	h.Anonymous = mode == Dev
 	h.PlayerPerMinute, h.ServerPerMinute = c.PlayerPerMinute, c.ServerPerMinute
-	h.AddressPerMinute = c.AddressPerMinute
-	h.FailedJoinsPerMinute, h.ServerFailedJoinsPerMinute = c.FailedJoinsPerMinute, c.ServerFailedJoinsPerMinute
+	h.ServerFailedJoinsPerMinute = c.ServerFailedJoinsPerMinute
 	h.TrustedProxies, h.AllowOrigins = trustedProxies(c), origins(c)
 	for i, t := range c.Tokens {
 		kind, err := httpapi.ParseKind(t.Kind)

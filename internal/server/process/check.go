@@ -52,8 +52,8 @@ func (m Mode) isFleetMember() bool { return m == Relay || m == API }
 // The modes in which a setting has an effect.
 var (
 	ofCalls = []string{
-		"tokens", "issuers", "quotas", "player_per_minute", "server_per_minute", "address_per_minute",
-		"failed_joins_per_minute", "server_failed_joins_per_minute", "max_outstanding",
+		"tokens", "issuers", "quotas", "player_per_minute", "server_per_minute",
+		"server_failed_joins_per_minute", "max_outstanding",
 		"admission_url", "admission_secret_file", "admission_timeout", "admission_fail_open",
 	}
 	ofRelay = []string{
@@ -61,8 +61,8 @@ var (
 		"relay_id", "region", "max_allocations", "max_seats", "max_content", "idle_timeout", "host_alone_timeout",
 		"recover_for", "drain_timeout", "workers", "worker_cpus", "gso",
 		"receive_delay", "xdp", "xdp_interfaces",
-		"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "unvalidated_bytes", "unvalidated_ratio", "player_hosts",
-		"player_joiners", "player_seats",
+		"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "player_hosts",
+		"player_joiners",
 		"max_websockets", "max_address_websockets", "websocket_queue", "websocket_max_message", "dtls_max_message",
 		"max_dtls_sessions",
 		"overcommit",
@@ -76,11 +76,11 @@ var (
 
 // offInDev are limits, and what a restart needs, which dev does not have.
 var offInDev = []string{
-	"player_per_minute", "server_per_minute", "address_per_minute", "failed_joins_per_minute",
+	"player_per_minute", "server_per_minute",
 	"server_failed_joins_per_minute", "max_outstanding", "max_http_connections", "max_address_connections", "http_idle_timeout",
 	"proxy_idle_timeout",
-	"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "unvalidated_bytes", "unvalidated_ratio", "player_hosts",
-	"player_joiners", "player_seats",
+	"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "player_hosts",
+	"player_joiners",
 	"state_dir", "relay_id", "recover_for",
 }
 

@@ -248,17 +248,13 @@ func limits(c *config.Config) engine.Limits {
 	return engine.Limits{
 		JoinerDatagrams: orUnlimited(c.JoinerDatagrams), JoinerBytes: orUnlimited(c.JoinerBytes),
 		HostDatagrams: orUnlimited(c.HostDatagrams), HostBytes: orUnlimited(c.HostBytes),
-		UnvalidatedBytes: orUnlimited(c.UnvalidatedBytes), UnvalidatedRatio: orUnlimited(c.UnvalidatedRatio),
 	}
 }
 
 // playerLimits returns the limits of one player.
 func playerLimits(c *config.Config) engine.PlayerLimits {
-	l := engine.PlayerLimits{Hosts: orUnlimited(c.PlayerHosts), Joiners: orUnlimited(c.PlayerJoiners), Seats: orUnlimited(c.PlayerSeats)}
-	if c.PlayerSeats < 0 {
-		l.Seats = 0 // the engine's default
-	}
-	return l
+	seats := min(c.PlayerHosts*(c.MaxConnections+1), math.MaxInt32) // each host may have all players that it may request
+	return engine.PlayerLimits{Hosts: orUnlimited(c.PlayerHosts), Joiners: orUnlimited(c.PlayerJoiners), Seats: orUnlimited(seats)}
 }
 
 // loopback is advertised in dev, so that loopback sources are accepted.

@@ -198,8 +198,7 @@ func TestEngineConfig(t *testing.T) {
 	if got := strings.Join(siblings, " "); got != "203.0.113.1:7777" {
 		t.Errorf("siblings %s: the address that players are told is the relay's own", got)
 	}
-	if want := (engine.Limits{JoinerDatagrams: 1000, JoinerBytes: 512 << 10, HostDatagrams: 12_000, HostBytes: -1, UnvalidatedBytes: 256 << 10,
-		UnvalidatedRatio: 3}); serve.Limits != want {
+	if want := (engine.Limits{JoinerDatagrams: 1000, JoinerBytes: 512 << 10, HostDatagrams: 12_000, HostBytes: -1}); serve.Limits != want {
 		t.Errorf("limits %+v", serve.Limits)
 	}
 	if serve.AllowPrivateSources || serve.Unlimited || serve.Recovery.Window != -1 || len(serve.Advertise) != 1 ||
@@ -321,11 +320,11 @@ func TestTrustedProxy(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]bool{"127.0.0.0/8": false, "192.0.2.0/24": true} {
 		c := local()
-		c.AddressPerMinute, c.PlayerPerMinute = 5, 1000
+		c.PlayerPerMinute = 1000
 		c.TrustedProxies = []config.Network{network(name)}
 		r := start(t, options(c, Serve))
 		refused := false
-		for i := range 10 {
+		for i := range httpapi.DefaultAddressPerMinute + 10 {
 			client := r.caller("no such token 0123456789")
 			client.HTTP.Transport = forwarding{client.HTTP.Transport, netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}).String()}
 			var problem *api.Problem

@@ -93,7 +93,7 @@ var reasons = map[string]Reason{
 	},
 	"unvalidated": {
 		"More than may go to an address that has not shown that it receives: an attempt at amplification, or players that play from another network than that of their API call.",
-		"Let a backend name the players' addresses, use dtls, or raise unvalidated_bytes and unvalidated_ratio.",
+		"Let a backend name the players' addresses, or use dtls, which has no such limit.",
 	},
 	"recovering": {"For matches that may still come back after the restart.", "Wait: it ends with recover_for."},
 	"unbound":    {"CLOSEs for an allocation that is not bound there: forged, or late.", "Nothing: they end no match."},

@@ -151,7 +151,7 @@ func (h *History) recordPlayerLimit(e engine.PlayerLimitEvent) {
 var limitReasons = map[string]string{
 	"hosts":   "the player has as many live hosts at this relay as one may (player_hosts)",
 	"joiners": "the player has as many live joins at this relay as one may (player_joiners)",
-	"seats":   "the player's live hosts at this relay have as many seats as those of one player may (player_seats)",
+	"seats":   "the player's live hosts at this relay have as many seats as those of one player may (player_hosts times max_connections and one)",
 }
 
 func (h *History) endText(why engine.EndReason) string {
