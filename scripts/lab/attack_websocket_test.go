@@ -13,12 +13,13 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestAttackWebSocketUnbound verifies that WebSockets without BIND from one address do
+// TestAttackWebSocketUnbound verifies that WebSockets without BIND from one network do
 // not keep others out when there are as many as may be open.
 func TestAttackWebSocketUnbound(t *testing.T) {
 	l := newLab(t, func(c *RelayConfig) { c.Flags = []string{"--max-websockets", fmt.Sprint(fewSessions)} })
-	attacker := GameClientConfig{Transport: "ws", Namespace: l.net.Clients, Local: firstAttacker, Relay: RelayAddr}
-	for range fewSessions {
+	from := successive(firstAttacker, 16) // one has a sixteenth of the WebSockets
+	for i := range fewSessions {
+		attacker := GameClientConfig{Transport: "ws", Namespace: l.net.Clients, Local: from[i%len(from)], Relay: RelayAddr}
 		l.background(func(ctx context.Context) {
 			for ctx.Err() == nil {
 				if conn, err := NewGameClient(attacker).dial(ctx); err == nil {

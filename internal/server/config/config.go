@@ -26,7 +26,6 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/engine/websocket"
 	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/proto"
@@ -96,18 +95,11 @@ type Config struct {
 	PlayerHosts                int `key:"player_hosts" group:"limits" usage:"maximum number of live hosts of a player at a relay, which may all have max_connections players; beyond it, its own longest-silent one ends if it was silent for 10 s, otherwise the call is refused; a player is a subject of issuers; 0: no limit" min:"0" max:"67108864"`
 	PlayerJoiners              int `key:"player_joiners" group:"limits" usage:"maximum number of live joins of a player at a relay, as player_hosts; also for a player that a backend names; 0: no limit" min:"0" max:"67108864"`
 	MaxOutstanding             int `key:"max_outstanding" group:"limits" usage:"maximum number of allocations of a player that are reserved and not bound; ferry api does not learn of binds and counts each for bind_timeout" min:"1" max:"65536"`
-	MaxHTTPConnections         int `key:"max_http_connections" group:"limits" usage:"maximum number of concurrent connections to the API; one more closes another that has brought no valid token, from the network with most of them" min:"1" max:"1000000"`
-	MaxAddressConnections      int `key:"max_address_connections" group:"limits" usage:"maximum number of concurrent connections to the API from one address; one more closes another of them; connections of trusted proxies do not count" min:"1" max:"1000000"`
+	MaxHTTPConnections         int `key:"max_http_connections" group:"limits" usage:"maximum number of concurrent connections to the API; at most a sixteenth of them from one address, except of trusted proxies; one more closes another that has brought no valid token, from the network with most of them" min:"1" max:"1000000"`
 
-	HTTPIdleTimeout  time.Duration `key:"http_idle_timeout" group:"limits" usage:"close a connection to the API after this time without a call" min:"10s" max:"24h"`
-	ProxyIdleTimeout time.Duration `key:"proxy_idle_timeout" group:"limits" usage:"http_idle_timeout of a connection of trusted_proxies; must be longer than the proxy keeps idle connections, otherwise players see status 502" min:"10s" max:"24h"`
-
-	MaxWebSockets        int `key:"max_websockets" group:"limits" usage:"maximum number of concurrent WebSockets; they do not count as connections to the API" min:"1" max:"1000000"`
-	MaxAddressWebSockets int `key:"max_address_websockets" group:"limits" usage:"maximum number of concurrent WebSockets from one address" min:"1" max:"1000000"`
-	WebSocketQueue       int `key:"websocket_queue" group:"limits" usage:"send queue of a WebSocket in messages of 512 bytes on average; drops the newest message if it is full" min:"1" max:"4096"`
-	WebSocketMaxMessage  int `key:"websocket_max_message" group:"limits" usage:"maximum message to a WebSocket in {BYTES}; drops larger messages, since clients disconnect at messages above their own limit" min:"36" max:"1472"`
-	DTLSMaxMessage       int `key:"dtls_max_message" group:"limits" usage:"maximum message to a DTLS player in {BYTES}, without the 37 bytes of its record; drops larger messages. Unity Transport 2.x takes 1363 unless its maxMessageSize is larger" min:"36" max:"1472"`
-	MaxDTLSSessions      int `key:"max_dtls_sessions" group:"limits" usage:"maximum number of concurrent DTLS sessions, 2 KB each" min:"1" max:"4194304"`
+	MaxWebSockets       int `key:"max_websockets" group:"limits" usage:"maximum number of concurrent WebSockets; at most a sixteenth of them from one address; they do not count as connections to the API" min:"1" max:"1000000"`
+	WebSocketMaxMessage int `key:"websocket_max_message" group:"limits" usage:"maximum message to a WebSocket in {BYTES}; drops larger messages, since clients disconnect at messages above their own limit" min:"36" max:"1472"`
+	MaxDTLSSessions     int `key:"max_dtls_sessions" group:"limits" usage:"maximum number of concurrent DTLS sessions, 2 KB each" min:"1" max:"4194304"`
 
 	LogLevel  string `key:"log_level" common:"yes" group:"log" usage:"minimum {LEVEL} of log records: debug, info, warn or error" oneof:"debug,info,warn,error"`
 	LogFormat string `key:"log_format" common:"yes" group:"log" usage:"{FORMAT} of log records, start-up lines and the error at the end: text or json" oneof:"text,json"`
@@ -200,14 +192,8 @@ func Serve() Config {
 		PlayerJoiners:              engine.DefaultPlayerJoiners,
 		MaxOutstanding:             alloc.DefaultMaxOutstanding,
 		MaxHTTPConnections:         httpapi.DefaultConnections,
-		MaxAddressConnections:      httpapi.DefaultAddressConnections,
-		HTTPIdleTimeout:            30 * time.Second,
-		ProxyIdleTimeout:           620 * time.Second,
 		MaxWebSockets:              websocket.DefaultConns,
-		MaxAddressWebSockets:       websocket.DefaultAddressConns,
-		WebSocketQueue:             websocket.DefaultQueueMessages,
 		WebSocketMaxMessage:        websocket.DefaultMaxOutgoing,
-		DTLSMaxMessage:             dtls.DefaultMaxMessage,
 		MaxDTLSSessions:            65_536,
 	}
 }

@@ -16,15 +16,21 @@ var gone = map[string]string{
 	"behind_proxy":            "trusted_proxies without a certificate says that a reverse proxy terminates TLS",
 	"drain_threshold":         "ferry ctl drain --threshold is for one drain",
 	"dtls":                    "each UDP address accepts DTLS",
+	"dtls_max_message":        "max_content and 38 bytes is the largest message of every transport",
 	"failed_joins_per_minute": "10 unknown join codes a minute of a player are checked, which the length of join codes follows from",
 	"hear_timeout":            "it is three times idle_timeout",
 	"host_migration_silence":  "it is 70 % of idle_timeout",
+	"http_idle_timeout":       "a connection to the API is closed after 30 s without a call",
 	"key_epoch":               "the key of connection data changes every week",
+	"max_address_connections": "an address has at most a sixteenth of max_http_connections",
+	"max_address_websockets":  "an address has at most a sixteenth of max_websockets",
 	"player_seats":            "the hosts of a player have at most player_hosts times max_connections and one seats",
+	"proxy_idle_timeout":      "a connection of trusted_proxies is closed after 620 s without a call",
 	"siblings":                "a datagram between two relays causes no others",
 	"steering":                "a worker of worker_cpus gets what its CPU handles if the network cards' interrupts are spread over all of them",
 	"unvalidated_bytes":       "256 KiB may go to an endpoint that has sent nothing but a BIND",
 	"unvalidated_ratio":       "three bytes for each byte from there may go to an endpoint in another network than that of the API call (RFC 9000, section 8)",
+	"websocket_queue":         "a WebSocket has room for 256 messages of 512 bytes",
 }
 
 // GoneFlag returns the error for the flag of a setting that no longer exists, nil for any other name.

@@ -44,7 +44,7 @@ func openAPI(o *Options, p *players, secure *tls.Config, accept sock.RetryConfig
 	s := &apiServer{web: newWeb(l, nil, secure, o.Logger, accept), mode: o.Mode, players: p}
 	if o.Mode != Dev {
 		s.web.listener = httpapi.LimitListener(s.web.listener, connLimits(c, &s.rejected, o.Logger))
-		s.web.server.IdleTimeout = max(c.HTTPIdleTimeout, c.ProxyIdleTimeout)
+		s.web.server.IdleTimeout = proxyIdleTimeout
 	}
 	if c.ProxyProtocol {
 		s.web.listener = websocket.ProxyListener(s.web.listener, proxyConfig(c, &s.rejected))
@@ -176,18 +176,31 @@ func (r *rejections) note(log *slog.Logger, why httpapi.Rejection, now time.Time
 		return
 	}
 	log.Warn("connections to the API are closed for a limit; those without a valid token go first",
-		"reason", string(why), "limits", "max_http_connections, max_address_connections", "closed_since_last_line", r.closed)
+		"reason", string(why), "limits", "max_http_connections", "closed_since_last_line", r.closed)
 	r.logged, r.closed = now, 0
 }
 
 // rejectionLogEvery is how often the log says that connections are closed for a limit.
 const rejectionLogEvery = time.Minute
 
+const (
+	// httpIdleTimeout is after how long without a call a connection to the API is closed.
+	httpIdleTimeout = 30 * time.Second
+	// proxyIdleTimeout is that of a connection of trusted_proxies. It is longer than the 600 s for which
+	// balancers keep idle connections, since a call on a connection that Ferry closes at that moment is
+	// answered with status 502.
+	proxyIdleTimeout = 620 * time.Second
+)
+
+// perAddress is the share of one address in connections: many players may be behind a NAT, and
+// sixteen addresses are needed to hold all.
+func perAddress(total int) int { return max(total/16, 1) }
+
 // connLimits returns the limits of connections to the API's port.
 func connLimits(c *config.Config, r *rejections, log *slog.Logger) httpapi.ConnLimits {
 	return httpapi.ConnLimits{
-		Total: c.MaxHTTPConnections, PerAddress: c.MaxAddressConnections,
-		TrustedProxies: trustedProxies(c), IdleTimeout: c.HTTPIdleTimeout,
+		Total: c.MaxHTTPConnections, PerAddress: perAddress(c.MaxHTTPConnections),
+		TrustedProxies: trustedProxies(c), IdleTimeout: httpIdleTimeout,
 		OnReject: func(why httpapi.Rejection) { r.note(log, why, time.Now()) },
 	}
 }

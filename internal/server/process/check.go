@@ -63,7 +63,7 @@ var (
 		"receive_delay", "xdp", "xdp_interfaces",
 		"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "player_hosts",
 		"player_joiners",
-		"max_websockets", "max_address_websockets", "websocket_queue", "websocket_max_message", "dtls_max_message",
+		"max_websockets", "websocket_max_message",
 		"max_dtls_sessions",
 		"overcommit",
 	}
@@ -77,8 +77,8 @@ var (
 // offInDev are limits, and what a restart needs, which dev does not have.
 var offInDev = []string{
 	"player_per_minute", "server_per_minute",
-	"server_failed_joins_per_minute", "max_outstanding", "max_http_connections", "max_address_connections", "http_idle_timeout",
-	"proxy_idle_timeout",
+	"server_failed_joins_per_minute", "max_outstanding", "max_http_connections",
+
 	"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "player_hosts",
 	"player_joiners",
 	"state_dir", "relay_id", "recover_for",

@@ -459,7 +459,7 @@ func (r *localRelay) buffers() int64 {
 func reserved(c *config.Config) (w memory.Transports) {
 	w.Sessions = c.MaxDTLSSessions
 	if c.WebSocket {
-		w.WebSockets, w.Queue = c.MaxWebSockets, int64(queueBytes(c)+websocket.DefaultSendBuffer)
+		w.WebSockets, w.Queue = c.MaxWebSockets, int64(websocket.DefaultQueueBytes+websocket.DefaultSendBuffer)
 	}
 	return w
 }

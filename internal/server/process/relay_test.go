@@ -299,7 +299,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 	t.Parallel()
 	for mode, limited := range map[Mode]bool{Serve: true, Dev: false} {
 		c := local()
-		c.MaxAddressConnections, c.WebSocket = 2, false
+		c.MaxHTTPConnections, c.WebSocket = 32, false // 2 from one address
 		r := start(t, options(c, mode))
 		for range 2 {
 			conn, err := net.Dial("tcp", r.api.addr().String())

@@ -34,7 +34,6 @@ func (r *localRelay) addTransports(to *engine.Config) (err error) {
 func dtlsConfig(c *config.Config) dtls.Config {
 	return dtls.Config{
 		MaxSessions: c.MaxDTLSSessions,
-		MaxMessage:  c.DTLSMaxMessage,
 		Idle:        idleTimeout(c, 60*time.Second),
 	}
 }
@@ -43,12 +42,11 @@ func dtlsConfig(c *config.Config) dtls.Config {
 // of connections to the API: none in dev.
 func websocketConfig(c *config.Config, mode Mode) websocket.Config {
 	w := websocket.Config{
-		MaxConns: c.MaxWebSockets, MaxConnsPerAddress: c.MaxAddressWebSockets,
+		MaxConns: c.MaxWebSockets, MaxConnsPerAddress: perAddress(c.MaxWebSockets),
 		TrustedProxies: trustedProxies(c), AllowOrigins: origins(c),
-		IdleTimeout:   idleTimeout(c, websocket.DefaultIdleTimeout),
-		PingInterval:  min(c.IdleTimeout/3, maxPingInterval),
-		QueueMessages: c.WebSocketQueue, MaxOutgoing: c.WebSocketMaxMessage,
-		QueueBytes: queueBytes(c),
+		IdleTimeout:  idleTimeout(c, websocket.DefaultIdleTimeout),
+		PingInterval: min(c.IdleTimeout/3, maxPingInterval),
+		MaxOutgoing:  c.WebSocketMaxMessage,
 	}
 	if mode == Dev {
 		w.MaxConnsPerAddress = -1
@@ -59,15 +57,6 @@ func websocketConfig(c *config.Config, mode Mode) websocket.Config {
 // maxPingInterval is how often a silent WebSocket is pinged at least, whatever the idle
 // time-out, so that NAT and proxies keep its connection.
 const maxPingInterval = 20 * time.Second
-
-// queuedBytes is the average room of a queued message, as in the defaults of package
-// websocket.
-const queuedBytes = websocket.DefaultQueueBytes / websocket.DefaultQueueMessages
-
-// queueBytes returns the limit of the queue of one WebSocket in bytes.
-func queueBytes(c *config.Config) int {
-	return max(c.WebSocketQueue*queuedBytes, websocket.MaxMessage+2)
-}
 
 // idleTimeout returns how long a session may be silent: not shorter than the idle
 // time-outs of the relay.

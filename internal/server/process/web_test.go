@@ -250,7 +250,7 @@ func TestWebSocketOff(t *testing.T) {
 func TestWebSocketCallers(t *testing.T) {
 	t.Parallel()
 	c := local()
-	c.MaxAddressWebSockets, c.TrustedProxies = 1, []config.Network{network("127.0.0.0/8")}
+	c.MaxWebSockets, c.TrustedProxies = 16, []config.Network{network("127.0.0.0/8")}
 	c.AllowOrigins = []string{"https://game.example.org"}
 	d := dialler{running: start(t, options(c, Serve))}
 	for _, step := range []struct{ from, origin, want string }{
@@ -320,7 +320,7 @@ func TestProxyProtocol(t *testing.T) {
 	t.Parallel()
 	for _, secure := range []bool{false, true} {
 		c := local()
-		c.ProxyProtocol, c.TrustedProxies, c.MaxAddressWebSockets = true, []config.Network{network("127.0.0.1/32")}, 1
+		c.ProxyProtocol, c.TrustedProxies, c.MaxWebSockets = true, []config.Network{network("127.0.0.1/32")}, 16
 		var d dialler
 		if secure {
 			c.TLSCert, c.TLSKey, d.pool = newCertificate(t)
@@ -367,24 +367,24 @@ func (d dialler) regions(t *testing.T, from string) int {
 }
 
 // TestProxyProtocolYields: connections through a proxy of TCP count by their client, so that
-// those of one client do not keep others out.
+// those of one network do not keep others out.
 func TestProxyProtocolYields(t *testing.T) {
 	t.Parallel()
 	c := local()
 	c.ProxyProtocol, c.TrustedProxies, c.MaxHTTPConnections = true, []config.Network{network("127.0.0.1/32")}, 4
 	d := dialler{running: start(t, options(c, Serve))}
-	for range 4 {
+	for i := range 4 {
 		conn, err := net.Dial("tcp", d.api.addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		io.WriteString(conn, proxyHeader("198.51.100.7")+"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		io.WriteString(conn, proxyHeader(fmt.Sprint("198.51.100.", i))+"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 		if _, err := conn.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := d.regions(t, "198.51.100.8"); got != 401 {
+	if got := d.regions(t, "203.0.113.8"); got != 401 {
 		t.Errorf("status %d", got)
 	}
 	if n := d.status().metrics().EvictedTotal; n != 1 {
@@ -435,22 +435,5 @@ func TestProxyProtocolNeedsProxies(t *testing.T) {
 	c.ProxyProtocol = true
 	if err := Check(c, Serve); !errors.Is(err, ErrProxyProtocol) {
 		t.Errorf("%v", err)
-	}
-}
-
-// TestWebSocketSettings: the queue's bytes follow its messages, and never are too
-// few for one.
-func TestWebSocketSettings(t *testing.T) {
-	t.Parallel()
-	for queue, bytes := range map[int]int{1: 1474, 256: 128 << 10, 4096: 2 << 20} {
-		c := local()
-		c.WebSocketQueue, c.WebSocketMaxMessage = queue, 1472
-		w := websocketConfig(&c, Serve)
-		if w.QueueMessages != queue || w.QueueBytes != bytes || w.MaxOutgoing != 1472 {
-			t.Errorf("%d: %+v", queue, w)
-		}
-		if err := Check(c, Serve); err != nil {
-			t.Errorf("%d: %v", queue, err)
-		}
 	}
 }

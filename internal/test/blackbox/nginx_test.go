@@ -116,7 +116,7 @@ func TestNginx(t *testing.T) {
 	p.settle(shown(t, "yaml", "# ferry.yaml, behind nginx", map[string]string{
 		"203.0.113.7": "127.0.0.1", "relay.example.org": testName + ":" + port,
 	}))
-	f := p.serve("--max-address-websockets", "2")
+	f := p.serve("--max-websockets", "32")
 	defer f.Stop()
 	nginx(t, "", shown(t, "nginx", "# /etc/nginx/conf.d/ferry.conf", map[string]string{
 		"listen 443 ssl": "listen " + addr + " ssl", "server_name relay.example.org": "server_name " + testName,
@@ -137,7 +137,7 @@ func TestNginxStream(t *testing.T) {
 		"203.0.113.7": "127.0.0.1", "relay.example.org:443": testName + ":" + port,
 		"/etc/ferry/cert.pem": id.cert, "/etc/ferry/key.pem": id.key,
 	}))
-	f := p.serve("--max-address-websockets", "2")
+	f := p.serve("--max-websockets", "32")
 	defer f.Stop()
 	nginx(t, shown(t, "nginx", "# at the top level of /etc/nginx/nginx.conf", map[string]string{
 		"listen 443": "listen " + addr, "127.0.0.1:7777": strings.TrimPrefix(f.api, "https://"),
