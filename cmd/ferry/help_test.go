@@ -61,11 +61,11 @@ func TestHelpWidth(t *testing.T) {
 func TestHelpAll(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ line, has, hasNot string }{
-		{"serve --help", "--udp HOST:PORT,... --tls-cert --state-dir --acme-domains --help-all", "--cluster --store --overcommit"},
+		{"serve --help", "--udp HOST:PORT,... --tls-cert --state-dir --acme-domains --help-all", "--cluster --store --receive-delay"},
 		{"serve --help-all", "--udp --receive-delay --max-websockets OPTIONS,_limits:", "--cluster --store --region-hints"},
 		{"dev --help", "--udp --idle-timeout --log-level", "--cluster --store --acme-domains --state-dir --joiner-bytes"},
 		{"dev --help-all", "--udp --receive-delay", "--cluster --store --acme-domains --state-dir --joiner-bytes --drain-timeout"},
-		{"relay --help", "--cluster --store --udp", "--overcommit --region-hints"},
+		{"relay --help", "--cluster --store --udp", "--receive-delay --quotas"},
 		{"api --help", "--store --http", "--udp --max-allocations"},
 		{"check --help-all", "--udp --store --cluster --machine", ""},
 	} {

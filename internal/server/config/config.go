@@ -69,7 +69,7 @@ type Config struct {
 	Region           string        `key:"region" common:"yes" group:"relay" usage:"{ID} of the region of this relay"`
 	MaxConnections   int           `key:"max_connections" common:"yes" group:"relay" usage:"maximum number of players that a host may request" min:"1" max:"65535"`
 	MaxAllocations   int           `key:"max_allocations" group:"relay" usage:"maximum number of concurrent allocations; 0: 1,000,000, or fewer if the memory limit requires it" min:"0" max:"67108864"`
-	MaxSeats         int           `key:"max_seats" group:"relay" usage:"maximum number of reserved seats: one per host and one per player that it requests; 0: no limit" min:"0" max:"2147483647"`
+	MaxSeats         int           `key:"max_seats" group:"relay" usage:"maximum number of reserved seats: one per host and one per player that it requests; more than the machine has room for if hosts request more players than join; 0: no limit, in a fleet max_allocations" min:"0" max:"2147483647"`
 	MaxContent       int           `key:"max_content" group:"relay" usage:"maximum payload of a relayed datagram in {BYTES}" min:"1" max:"1434"`
 	IdleTimeout      time.Duration `key:"idle_timeout" common:"yes" group:"relay" usage:"end an allocation after this time without traffic in either direction, and after three times as long if its client sends nothing" min:"250ms" max:"24h"`
 	HostAloneTimeout time.Duration `key:"host_alone_timeout" group:"relay" usage:"end a bound host without players after this time of silence, until its first player connects" min:"250ms" max:"24h"`
@@ -108,18 +108,15 @@ type Config struct {
 
 	Capture bool `key:"capture" group:"log" usage:"allow operators to capture the messages of a match, with what players send each other, by ferry ctl capture and the console; each capture is audited"`
 
-	AdmissionURL        string        `key:"admission_url" common:"yes" group:"hooks" usage:"request admission of each allocation from {URL} before it is made; empty: no admission check"`
-	AdmissionSecretFile string        `key:"admission_secret_file" group:"hooks" usage:"{FILE} with the secret, 16 characters or more, that signs admission requests"`
-	AdmissionTimeout    time.Duration `key:"admission_timeout" group:"hooks" usage:"timeout of an admission request" min:"10ms" max:"5s"`
-	AdmissionFailOpen   bool          `key:"admission_fail_open" group:"hooks" usage:"admit players if the admission request fails; otherwise they must retry"`
-	WebhookURL          string        `key:"webhook_url" common:"yes" group:"hooks" usage:"send events of allocations and players to {URL}; empty: no webhook"`
-	WebhookSecretFile   string        `key:"webhook_secret_file" group:"hooks" usage:"{FILE} with the secret, 16 characters or more, that signs webhook messages; required with webhook_url"`
-	HooksPlainHTTP      bool          `key:"hooks_plain_http" group:"hooks" usage:"allow http:// in admission_url and webhook_url for private networks, not only for loopback"`
+	AdmissionURL        string `key:"admission_url" common:"yes" group:"hooks" usage:"request admission of each allocation from {URL} before it is made, within 1 s; http:// in private networks only; empty: no admission check"`
+	AdmissionSecretFile string `key:"admission_secret_file" group:"hooks" usage:"{FILE} with the secret, 16 characters or more, that signs admission requests"`
+	AdmissionFailOpen   bool   `key:"admission_fail_open" group:"hooks" usage:"admit players if the admission request fails; otherwise they must retry"`
+	WebhookURL          string `key:"webhook_url" common:"yes" group:"hooks" usage:"send events of allocations and players to {URL}; http:// in private networks only; empty: no webhook"`
+	WebhookSecretFile   string `key:"webhook_secret_file" group:"hooks" usage:"{FILE} with the secret, 16 characters or more, that signs webhook messages; required with webhook_url"`
 
 	Store             Secret        `key:"store" common:"yes" group:"fleet" usage:"{URL} of the store that the fleet shares: redis://, rediss://, redis+sentinel:// or redis+cluster://; it may contain a password"`
 	StorePasswordFile string        `key:"store_password_file" group:"fleet" usage:"{FILE} with the password of the store, if its URL has none"`
 	StoreCA           string        `key:"store_ca" group:"fleet" usage:"{FILE} (PEM) with the authorities that verify the store's certificate; empty: those of the system"`
-	StorePrefix       string        `key:"store_prefix" group:"fleet" usage:"{TEXT} at the start of all keys in the store, so that several fleets can share one store"`
 	StoreTimeout      time.Duration `key:"store_timeout" group:"fleet" usage:"timeout of a call to the store, after which the API returns 503; raise it above 70ms for a distant or busy store" min:"10ms" max:"10s"`
 	Cluster           Addr          `key:"cluster" common:"yes" group:"fleet" usage:"address at which a relay serves the API processes of its fleet, {HOST:PORT}; keep it in a private network"`
 	ClusterAdvertise  string        `key:"cluster_advertise" group:"fleet" usage:"{HOST} or HOST:PORT at which API processes reach the cluster address; empty: that address or, if it is a wildcard, the first advertised address"`
@@ -127,7 +124,6 @@ type Config struct {
 	ClusterCert       string        `key:"cluster_cert" common:"yes" group:"fleet" usage:"certificate {FILE} (PEM) of this process in its fleet"`
 	ClusterKey        string        `key:"cluster_key" common:"yes" group:"fleet" usage:"private key {FILE} (PEM) of this process in its fleet"`
 	RegionDescription string        `key:"region_description" group:"fleet" usage:"display {NAME} of the relay's region; empty: its id"`
-	Overcommit        int           `key:"overcommit" group:"fleet" usage:"seats that a relay may reserve, in {PERCENT} of its seats; above 100 if hosts request more players than join" min:"1" max:"10000"`
 
 	Tokens         []Token         `key:"tokens" usage:"bearer tokens of the API, mostly of backends"`
 	Issuers        []Issuer        `key:"issuers" usage:"issuers whose JSON Web Tokens the API accepts, mostly of players"`
@@ -175,11 +171,8 @@ func Serve() Config {
 		GSO:              true,
 		XDP:              "off",
 		ACMEServer:       letsEncrypt,
-		AdmissionTimeout: time.Second,
-		StorePrefix:      redisstore.DefaultPrefix,
 		StoreTimeout:     redisstore.DefaultTimeout,
 		Cluster:          Addr{netip.AddrPortFrom(all, clusterPort)},
-		Overcommit:       100,
 		LogLevel:         "info",
 		LogFormat:        "text",
 

@@ -79,14 +79,14 @@ var others = map[string][2]string{
 	"max_websockets":        {"31", "32"}, "max_dtls_sessions": {"35", "36"},
 	"log_level": {"debug", "error"}, "log_format": {"json", "text"}, "audit_file": {"/e", "/f"}, "capture": {"true", "false"},
 	"admission_url": {"https://a.example/x", "https://b.example/y"}, "admission_secret_file": {"/a", "/b"},
-	"admission_timeout": {"2s", "500ms"}, "admission_fail_open": {"true", "false"},
-	"webhook_url": {"https://a.example/x", "https://b.example/y"}, "webhook_secret_file": {"/a", "/b"},
-	"hooks_plain_http": {"true", "false"},
-	"store":            {"redis://a:6379", "redis://b:6379"}, "store_password_file": {"/a", "/b"}, "store_ca": {"/a", "/b"},
-	"store_prefix": {"a:", "b:"}, "store_timeout": {"1s", "200ms"}, "cluster": {"10.0.0.1:7779", "[::1]:1"},
+	"admission_fail_open": {"true", "false"},
+	"webhook_url":         {"https://a.example/x", "https://b.example/y"}, "webhook_secret_file": {"/a", "/b"},
+
+	"store": {"redis://a:6379", "redis://b:6379"}, "store_password_file": {"/a", "/b"}, "store_ca": {"/a", "/b"},
+	"store_timeout": {"1s", "200ms"}, "cluster": {"10.0.0.1:7779", "[::1]:1"},
 	"cluster_advertise": {"10.0.0.1:1", "relay-1"},
 	"cluster_ca":        {"/a", "/b"}, "cluster_cert": {"/a", "/b"}, "cluster_key": {"/a", "/b"},
-	"region_description": {"Europe", "America"}, "overcommit": {"150", "200"},
+	"region_description": {"Europe", "America"},
 }
 
 // value returns the value of a setting in the format of others.

@@ -54,7 +54,7 @@ var (
 	ofCalls = []string{
 		"tokens", "issuers", "quotas", "player_per_minute", "server_per_minute",
 		"server_failed_joins_per_minute", "max_outstanding",
-		"admission_url", "admission_secret_file", "admission_timeout", "admission_fail_open",
+		"admission_url", "admission_secret_file", "admission_fail_open",
 	}
 	ofRelay = []string{
 		"udp", "advertise", "advertise_name", "websocket", "allow_private_sources",
@@ -65,10 +65,9 @@ var (
 		"player_joiners",
 		"max_websockets", "websocket_max_message",
 		"max_dtls_sessions",
-		"overcommit",
 	}
 	ofFleet = []string{
-		"store", "region_stores", "store_password_file", "store_ca", "store_prefix", "cluster_ca", "cluster_cert", "cluster_key",
+		"store", "region_stores", "store_password_file", "store_ca", "cluster_ca", "cluster_cert", "cluster_key",
 	}
 	ofFleetRelay = []string{"cluster", "cluster_advertise", "region_description"}
 	ofFleetAPI   = []string{"region_defaults", "region_hints"}

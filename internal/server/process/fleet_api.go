@@ -428,7 +428,7 @@ func storeConfigs(c *config.Config, mode Mode, log *slog.Logger) ([]redisstore.C
 
 // baseStoreConfig returns what the settings say of all stores.
 func baseStoreConfig(c *config.Config, log *slog.Logger) (redisstore.Config, error) {
-	cfg := redisstore.Config{Prefix: c.StorePrefix, Timeout: c.StoreTimeout, Logger: log}
+	cfg := redisstore.Config{Timeout: c.StoreTimeout, Logger: log}
 	var errs []error
 	if c.StorePasswordFile != "" {
 		var err error

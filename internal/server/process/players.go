@@ -211,15 +211,12 @@ type policy struct {
 type admissionSettings struct {
 	url      string
 	secret   config.Secret
-	private  bool
-	timeout  time.Duration
 	failOpen bool
 }
 
 type webhookSettings struct {
-	url     string
-	secret  config.Secret
-	private bool
+	url    string
+	secret config.Secret
 }
 
 // nextPolicy returns the policy of these settings, and notes about changed files. State
@@ -228,9 +225,7 @@ type webhookSettings struct {
 // only, since API processes admit players. Calls must not be concurrent.
 func (p *players) nextPolicy(c *config.Config) (next *policy, notes []string, err error) {
 	if p.mode == Relay {
-		c = &config.Config{
-			WebhookURL: c.WebhookURL, WebhookSecretFile: c.WebhookSecretFile, HooksPlainHTTP: c.HooksPlainHTTP,
-		}
+		c = &config.Config{WebhookURL: c.WebhookURL, WebhookSecretFile: c.WebhookSecretFile}
 	}
 	was := p.policy.Load()
 	next = &policy{hasIssuers: len(c.Issuers) > 0}
@@ -290,8 +285,7 @@ func (t *policy) setAdmission(c *config.Config, was *policy, log *slog.Logger) (
 	if c.AdmissionURL == "" {
 		return nil
 	}
-	t.admissionSettings = admissionSettings{url: c.AdmissionURL, private: c.HooksPlainHTTP, timeout: c.AdmissionTimeout,
-		failOpen: c.AdmissionFailOpen}
+	t.admissionSettings = admissionSettings{url: c.AdmissionURL, failOpen: c.AdmissionFailOpen}
 	var secret []byte // nil: questions are not signed
 	if c.AdmissionSecretFile != "" {
 		if t.admissionSettings.secret, err = config.ReadSecret(c.AdmissionSecretFile); err != nil {
@@ -304,8 +298,7 @@ func (t *policy) setAdmission(c *config.Config, was *policy, log *slog.Logger) (
 		return nil
 	}
 	t.admission, err = hooks.NewAdmission(hooks.AdmissionConfig{
-		URL: c.AdmissionURL, AllowPrivate: c.HooksPlainHTTP, Secret: secret,
-		Timeout: c.AdmissionTimeout, FailOpen: c.AdmissionFailOpen, Logger: log,
+		URL: c.AdmissionURL, Secret: secret, FailOpen: c.AdmissionFailOpen, Logger: log,
 	})
 	if err != nil {
 		return fmt.Errorf("admission_url: %w", err)
@@ -326,10 +319,8 @@ func (t *policy) setWebhooks(c *config.Config, sender *hooks.Webhooks, log *slog
 	if err != nil {
 		return fmt.Errorf("webhook_secret_file: %w", err)
 	}
-	t.webhookSettings = webhookSettings{url: c.WebhookURL, secret: secret, private: c.HooksPlainHTTP}
-	cfg := hooks.WebhookConfig{
-		URL: c.WebhookURL, AllowPrivate: c.HooksPlainHTTP, Secret: []byte(secret), Logger: log,
-	}
+	t.webhookSettings = webhookSettings{url: c.WebhookURL, secret: secret}
+	cfg := hooks.WebhookConfig{URL: c.WebhookURL, Secret: []byte(secret), Logger: log}
 	if t.webhooks = sender; sender == nil {
 		t.webhooks, err = hooks.NewWebhooks(cfg)
 	} else {

@@ -199,7 +199,7 @@ func TestHooks(t *testing.T) {
 	c := local()
 	c.Tokens = append(c.Tokens, config.Token{Secret: "the-token-of-the-banned", Project: "game", Environment: "test",
 		Player: "banned", Kind: "player"})
-	c.AdmissionURL, c.AdmissionSecretFile, c.AdmissionTimeout = program.URL+"/admit", file, 5*time.Second
+	c.AdmissionURL, c.AdmissionSecretFile = program.URL+"/admit", file
 	c.WebhookURL, c.WebhookSecretFile = program.URL+"/events", file
 	r := start(t, options(c, Serve))
 

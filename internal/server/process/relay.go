@@ -277,18 +277,13 @@ func (r *localRelay) hasRoom(c config.Config, seats int) bool {
 	return !r.engine.Draining() && (most == 0 || r.engine.Stats().Seats+seats <= most)
 }
 
-// seats returns the number of seats of the relay for these settings, 0 for no limit, so a
-// fraction of a seat counts as one. A relay of a fleet always has a limit, since it
+// seats returns the number of seats of the relay for these settings, 0 for no limit. A relay of a fleet always has a limit, since it
 // announces its free seats: by default the number of its allocations.
 func (r *localRelay) seats(c *config.Config) int {
-	seats := c.MaxSeats
-	if seats == 0 && r.opts.Mode == Relay {
-		seats = r.maxAllocations
+	if c.MaxSeats == 0 && r.opts.Mode == Relay {
+		return r.maxAllocations
 	}
-	if seats == 0 {
-		return 0
-	}
-	return int(min(max(int64(seats)*int64(c.Overcommit)/100, 1), math.MaxInt32))
+	return c.MaxSeats
 }
 
 var _ placement.Engine = advertised.Relay{}

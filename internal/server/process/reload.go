@@ -20,11 +20,11 @@ import (
 var (
 	reloadsAPI = []string{"tokens", "issuers", "player_per_minute", "server_per_minute",
 		"server_failed_joins_per_minute"}
-	reloadsTerms = []string{"quotas", "max_outstanding", "admission_url", "admission_secret_file", "admission_timeout", "admission_fail_open",
-		"webhook_url", "webhook_secret_file", "hooks_plain_http"}
+	reloadsTerms = []string{"quotas", "max_outstanding", "admission_url", "admission_secret_file", "admission_fail_open",
+		"webhook_url", "webhook_secret_file"}
 	reloadsLimits = []string{"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes",
 		"player_hosts", "player_joiners"}
-	reloadsOthers = []string{"max_seats", "overcommit", "log_level", "capture"}
+	reloadsOthers = []string{"max_seats", "log_level", "capture"}
 	reloadsOIDC   = []string{"admin_oidc_issuer", "admin_oidc_client_id", "admin_oidc_secret_file", "admin_oidc_operators",
 		"admin_oidc_viewers"}
 	reloads = slices.Concat(reloadsAPI, reloadsTerms, reloadsLimits, reloadsOthers, reloadsOIDC)

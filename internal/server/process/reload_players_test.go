@@ -221,7 +221,7 @@ func TestReloadHooks(t *testing.T) {
 	h := &recorder{}
 	program := httptest.NewServer(h)
 	defer program.Close()
-	r := startReloading(t, Serve, func(c *config.Config) { c.Tokens[0].Player, c.AdmissionTimeout = "banned", 5*time.Second })
+	r := startReloading(t, Serve, func(c *config.Config) { c.Tokens[0].Player = "banned" })
 	allocate := func() int {
 		_, err := r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1})
 		return problem(err)

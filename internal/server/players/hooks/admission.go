@@ -46,10 +46,9 @@ type Request struct {
 
 // AdmissionConfig configures an [Admission]. A zero field selects its default.
 type AdmissionConfig struct {
-	// URL is the address of the program: https, or http on loopback, or with
-	// AllowPrivate on a private network. Required.
-	URL          string
-	AllowPrivate bool
+	// URL is the address of the program: https, or http on loopback or a private
+	// network. Required.
+	URL string
 	// Secret signs requests. Nil: requests are not signed.
 	Secret []byte
 	// Timeout bounds a request, and the wait for its turn before it. 0: 1 s.
@@ -96,7 +95,7 @@ func NewAdmission(cfg AdmissionConfig) (*Admission, error) {
 		}
 	}
 	e, err := outcall.New(outcall.Config{
-		URL: cfg.URL, AllowPrivate: cfg.AllowPrivate, Timeout: cfg.Timeout,
+		URL: cfg.URL, AllowPrivate: true, Timeout: cfg.Timeout,
 		KeepAlive: cfg.Concurrent, Transport: cfg.Transport,
 	})
 	if err != nil {

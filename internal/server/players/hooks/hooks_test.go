@@ -340,7 +340,7 @@ func TestTimeout(t *testing.T) {
 
 func TestInvalidConfig(t *testing.T) {
 	for name, err := range map[string]error{
-		"plain HTTP":        errorOf(NewAdmission(AdmissionConfig{URL: "http://hooks.example.org/"})),
+		"plain HTTP":        errorOf(NewAdmission(AdmissionConfig{URL: "http://203.0.113.7/"})),
 		"a short secret":    errorOf(NewAdmission(AdmissionConfig{URL: "https://hooks.example.org/", Secret: secret[1:]})),
 		"no URL":            errorOf(NewAdmission(AdmissionConfig{})),
 		"webhooks unsigned": errorOf(NewWebhooks(WebhookConfig{URL: "https://hooks.example.org/"})),
@@ -489,7 +489,7 @@ func TestSetTarget(t *testing.T) {
 		}
 	}
 	for name, cfg := range map[string]WebhookConfig{
-		"unsigned": {URL: second.URL}, "no URL": {Secret: other}, "plain HTTP": {URL: "http://hooks.example.org/", Secret: other},
+		"unsigned": {URL: second.URL}, "no URL": {Secret: other}, "plain HTTP": {URL: "http://203.0.113.7/", Secret: other},
 	} {
 		if _, err := NewTarget(cfg); !errors.Is(err, ErrConfig) {
 			t.Errorf("%s: %v", name, err)

@@ -27,11 +27,10 @@ const EventHeader = "Ferry-Event-Id"
 
 // WebhookConfig configures [Webhooks]. A zero field selects its default.
 type WebhookConfig struct {
-	// URL is the address of the receiver: https, or http on loopback, or with
-	// AllowPrivate on a private network. Required.
-	URL          string
-	AllowPrivate bool
-	Secret       []byte
+	// URL is the address of the receiver: https, or http on loopback or a private
+	// network. Required.
+	URL    string
+	Secret []byte
 	// Queue is the capacity of the queue in events, Senders the number of events
 	// that are sent concurrently. 0: 4096 and 4.
 	Queue, Senders int
@@ -193,7 +192,7 @@ func NewTarget(cfg WebhookConfig) (*Target, error) {
 		return nil, err
 	}
 	e, err := outcall.New(outcall.Config{
-		URL: cfg.URL, AllowPrivate: cfg.AllowPrivate, Timeout: cfg.Timeout,
+		URL: cfg.URL, AllowPrivate: true, Timeout: cfg.Timeout,
 		KeepAlive: cfg.Senders, Transport: cfg.Transport,
 	})
 	if err != nil {

@@ -27,7 +27,7 @@ const maxHeader = 16 << 10
 var (
 	// ErrURL: not an absolute http or https URL, or one with a user or a fragment.
 	ErrURL      = errors.New("outcall: not a usable URL")
-	ErrPlain    = errors.New("outcall: plain HTTP is for loopback only, and for private networks where the operator says so: use https")
+	ErrPlain    = errors.New("outcall: plain HTTP is for loopback, and for admission_url and webhook_url in private networks (RFC 1918, 4193 and 6598): use https")
 	ErrConnect  = errors.New("outcall: no connection")
 	ErrTooLarge = errors.New("outcall: the answer is too large")
 )
@@ -35,8 +35,8 @@ var (
 type Config struct {
 	// URL is absolute, http or https. Plain http goes to loopback only.
 	URL string
-	// AllowPrivate lets plain http go to private networks too (RFC 1918 and
-	// RFC 4193).
+	// AllowPrivate lets plain http go to private networks too (RFC 1918,
+	// 4193 and 6598).
 	AllowPrivate bool
 	// Timeout bounds one call with all that belongs to it; 0 means 5 s.
 	Timeout time.Duration
@@ -193,9 +193,12 @@ func ParseURL(text string, allowPrivate bool) (*url.URL, error) {
 	return u, nil
 }
 
+// shared is the address space that providers and overlay networks share (RFC 6598).
+var shared = netip.MustParsePrefix("100.64.0.0/10")
+
 func near(ip netip.Addr, allowPrivate bool) bool {
 	ip = ip.Unmap()
-	return ip.IsLoopback() || allowPrivate && ip.IsPrivate()
+	return ip.IsLoopback() || allowPrivate && (ip.IsPrivate() || shared.Contains(ip))
 }
 
 // nearOnly returns a check of each address before it is dialled, so that a name

@@ -33,6 +33,9 @@ func TestURLs(t *testing.T) {
 		{"http://[::ffff:10.0.0.1]/", true, nil},
 		{"http://hooks.internal/", false, ErrPlain},
 		{"http://hooks.internal/", true, nil}, // What it stands for is looked at when it is dialled.
+		{"http://100.64.0.1/", true, nil},
+		{"http://100.64.0.1/", false, ErrPlain},
+		{"http://100.128.0.1/", true, ErrPlain},
 		{"http://203.0.113.7/", true, ErrPlain},
 		{"http://169.254.169.254/", true, ErrPlain},
 		{"http://0.0.0.0/", true, ErrPlain},
