@@ -62,7 +62,7 @@ func TestHelpAll(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ line, has, hasNot string }{
 		{"serve --help", "--udp HOST:PORT,... --tls-cert --state-dir --acme-domains --help-all", "--cluster --store --receive-delay"},
-		{"serve --help-all", "--udp --receive-delay --max-websockets OPTIONS,_limits:", "--cluster --store --region-hints"},
+		{"serve --help-all", "--udp --receive-delay --max-websockets OPTIONS,_limits:", "--cluster --store --region-description"},
 		{"dev --help", "--udp --idle-timeout --log-level", "--cluster --store --acme-domains --state-dir --joiner-bytes"},
 		{"dev --help-all", "--udp --receive-delay", "--cluster --store --acme-domains --state-dir --joiner-bytes --drain-timeout"},
 		{"relay --help", "--cluster --store --udp", "--receive-delay --quotas"},

@@ -80,7 +80,7 @@ func settingsPage(t *testing.T) (all []setting, lists []list) {
 			all = append(all, setting{m[1], m[2], m[3], m[4]})
 		}
 	}
-	if len(all) < 80 || len(lists) != 6 {
+	if len(all) < 60 || len(lists) != 4 {
 		t.Fatalf("%d settings and %d lists were read", len(all), len(lists))
 	}
 	return all, lists

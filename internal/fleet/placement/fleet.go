@@ -25,8 +25,6 @@ type Fleet struct {
 	*relays   // Nodes, Regions, HasRoom, Ready, StoreAway
 	directory Directory
 	dialer    Dialer
-	defaults  map[string]string
-	hints     hints
 	log       *slog.Logger
 	unused    *unusedReservations
 	counts    counts
@@ -38,10 +36,6 @@ func New(cfg Config) (*Fleet, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	hints, err := newHints(cfg.Hints)
-	if err != nil {
-		return nil, err
-	}
 	seed := cfg.Seed
 	if seed == 0 {
 		seed = rand.Uint64()
@@ -51,7 +45,7 @@ func New(cfg Config) (*Fleet, error) {
 		relays: &relays{
 			registry: cfg.Registry, log: log, start: time.Now(), polling: make(chan struct{}, 1), rnd: rand.New(rand.NewPCG(seed, seed)),
 		},
-		directory: cfg.Directory, dialer: cfg.Dialer, defaults: cfg.Defaults, hints: hints, log: log,
+		directory: cfg.Directory, dialer: cfg.Dialer, log: log,
 		unused: &unusedReservations{dialer: cfg.Dialer, log: log, queue: make(chan release, releaseQueue)},
 	}, nil
 }
@@ -103,11 +97,6 @@ type Config struct {
 	Registry  Registry
 	Directory Directory
 	Dialer    Dialer
-	// Defaults are the regions of projects whose callers name none, by project.
-	Defaults map[string]string
-	// Hints are the regions of clients, where neither caller nor project names
-	// one.
-	Hints []Hint
 	// Seed makes the choice among relays repeatable. Zero: a random one.
 	Seed   uint64
 	Logger *slog.Logger
@@ -121,11 +110,6 @@ func (c *Config) validate() error {
 		return fmt.Errorf("%w: Directory is nil", ErrConfig)
 	case c.Dialer == nil:
 		return fmt.Errorf("%w: Dialer is nil", ErrConfig)
-	}
-	for project, region := range c.Defaults {
-		if region == "" {
-			return fmt.Errorf("%w: Defaults has no region for project %q", ErrConfig, project)
-		}
 	}
 	return nil
 }

@@ -18,8 +18,6 @@ func TestNewRefuses(t *testing.T) {
 		"Registry":  func(c *Config) { c.Registry = nil },
 		"Directory": func(c *Config) { c.Directory = nil },
 		"Dialer":    func(c *Config) { c.Dialer = nil },
-		"Defaults":  func(c *Config) { c.Defaults = map[string]string{"game": ""} },
-		"Hints":     func(c *Config) { c.Hints = []Hint{{}} },
 	} {
 		cfg := Config{Registry: newFakeStore(), Directory: newFakeStore(), Dialer: fakeDialer{}}
 		change(&cfg)
@@ -48,10 +46,7 @@ func TestNotRunYet(t *testing.T) {
 func TestReserveHost(t *testing.T) {
 	t.Parallel()
 	nodes := []Node{testNode(0, "eu", 10), testNode(1, "us", 10)}
-	inWorld(t, nodes, func(c *Config) {
-		c.Hints = []Hint{{netip.MustParsePrefix("192.0.2.0/24"), "us"}}
-		c.Defaults = map[string]string{"european": "eu"}
-	}, func(t *testing.T, w *world) {
+	inWorld(t, nodes, nil, func(t *testing.T, w *world) {
 		wantErr(t, "Ready", w.Ready(), nil)
 		res, err := w.ReserveHost(t.Context(), alloc.HostRequest{
 			Tenant: testTenant, MaxConnections: 3, Region: "us", ClientAddress: netip.MustParseAddr("192.0.2.1"),
@@ -65,22 +60,6 @@ func TestReserveHost(t *testing.T) {
 		}
 		if home, err := w.store.HomeOf(t.Context(), res.ID); err != nil || home != (Home{relayID(1), 1}) {
 			t.Errorf("home %v, %v", home, err)
-		}
-		for _, tt := range []struct {
-			name, project, region, hint, want string
-		}{
-			{"by the hint", "game", "", "192.0.2.7", "us"},
-			{"default before hint", "european", "", "192.0.2.7", "eu"},
-			{"named before default", "european", "us", "", "us"},
-		} {
-			hint, _ := netip.ParseAddr(tt.hint)
-			tenant := alloc.Tenant{Project: tt.project}
-			res, err := w.ReserveHost(t.Context(), alloc.HostRequest{
-				Tenant: tenant, MaxConnections: 1, Region: tt.region, ClientAddress: hint,
-			})
-			if err != nil || res.Region != tt.want {
-				t.Errorf("%s: region %q, error %v", tt.name, res.Region, err)
-			}
 		}
 		_, err = w.host(3, "mars")
 		wantErr(t, "unknown region", err, alloc.ErrRegion)

@@ -56,16 +56,7 @@ func (f *Fleet) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Res
 }
 
 func (f *Fleet) placementRequest(r alloc.HostRequest) Request {
-	q := Request{Region: r.Region, Seats: r.MaxConnections + 1}
-	if q.Region != "" {
-		return q
-	}
-	for _, region := range []string{f.defaults[r.Tenant.Project], f.hints.region(r.ClientAddress)} {
-		if region != "" {
-			q.Prefer = append(q.Prefer, region)
-		}
-	}
-	return q
+	return Request{Region: r.Region, Seats: r.MaxConnections + 1}
 }
 
 // reserveAt asks one relay, for half of the time that is left: another try may be

@@ -2,10 +2,8 @@ package placement
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"math/rand/v2"
-	"net/netip"
 	"slices"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -29,9 +27,6 @@ func (c *Candidate) IsDead() bool { return c.Age > DeadAfter && !c.Unknown && !c
 type Request struct {
 	// Region is where it must be. Empty: anywhere.
 	Region string
-	// Prefer are the regions in which it should be rather than elsewhere, the
-	// best one first. They count where Region is empty.
-	Prefer []string
 	// Seats is the number of seats: one for the host, and its maxConnections.
 	Seats int
 }
@@ -52,17 +47,18 @@ const minLoadDifference = 1.0 / 8
 // and at most as many as asked for. Nodes that are dead, drain, or lack the
 // seats are not among them.
 //
-// In a region two nodes are drawn at random, weighed by their free seats and by what their
-// processors have left, and the one with more to spare comes first (the power of two choices), so
-// that processes with outdated views do not all choose the same node. Without a demanded region
-// those preferred come first, and then the others, the least loaded first.
+// In a region two nodes are drawn at random, weighed by their free seats and by
+// what their processors have left, and the one with more to spare comes first
+// (the power of two choices), so that processes with outdated views do not all choose the
+// same node. Without a demanded region the least loaded
+// region comes first.
 //
 // With the same rnd it returns the same. Errors: alloc.ErrRegion if no node, dead or alive, is of
 // the demanded region, and alloc.ErrFull.
 func Place(nodes []Candidate, q Request, most int, rnd *rand.Rand) ([]int, error) {
 	d := draw{nodes: nodes, seats: q.Seats, most: most, rnd: rnd}
 	if q.Region == "" {
-		for _, region := range d.regions(q.Prefer) {
+		for _, region := range d.regions() {
 			d.from(region)
 		}
 	} else if !slices.ContainsFunc(nodes, func(c Candidate) bool { return c.Region == q.Region }) {
@@ -164,12 +160,10 @@ func (c *Candidate) load() float64 {
 	return min(c.Load, 1)
 }
 
-// regions returns the regions that have room: first the preferred ones, then
-// the least loaded.
-func (d *draw) regions(prefer []string) []string {
+// regions returns the regions that have room, the least loaded first.
+func (d *draw) regions() []string {
 	type region struct {
 		id           string
-		rank         int
 		seats, taken int
 	}
 	var all []region
@@ -180,18 +174,13 @@ func (d *draw) regions(prefer []string) []string {
 		}
 		at := slices.IndexFunc(all, func(r region) bool { return r.id == c.Region })
 		if at < 0 {
-			rank := slices.Index(prefer, c.Region)
-			if rank < 0 {
-				rank = len(prefer)
-			}
-			at, all = len(all), append(all, region{id: c.Region, rank: rank})
+			at, all = len(all), append(all, region{id: c.Region})
 		}
 		all[at].seats += c.Seats
 		all[at].taken += c.Taken
 	}
 	slices.SortFunc(all, func(a, b region) int {
 		return cmp.Or(
-			cmp.Compare(a.rank, b.rank),
 			cmp.Compare(float64(a.taken)/float64(a.seats), float64(b.taken)/float64(b.seats)),
 			cmp.Compare(a.id, b.id),
 		)
@@ -201,47 +190,4 @@ func (d *draw) regions(prefer []string) []string {
 		ids[i] = r.id
 	}
 	return ids
-}
-
-// Hint says that clients of a network are best served in a region. Of several
-// that hold an address the longest prefix counts. IPv6 addresses of clients are
-// known to 56 bits, so a longer prefix never matches.
-type Hint struct {
-	Prefix netip.Prefix
-	Region string
-}
-
-// hints finds the region of an address. It does not change.
-type hints struct {
-	regions map[netip.Prefix]string
-	lengths []int // of the prefixes, the longest first
-}
-
-func newHints(all []Hint) (hints, error) {
-	h := hints{regions: make(map[netip.Prefix]string, len(all))}
-	for _, hint := range all {
-		p := hint.Prefix.Masked()
-		if !p.IsValid() || p.Addr().Is4In6() || hint.Region == "" {
-			return hints{}, fmt.Errorf("%w: Hints has %v for region %q", ErrConfig, hint.Prefix, hint.Region)
-		}
-		h.regions[p] = hint.Region
-		if !slices.Contains(h.lengths, p.Bits()) {
-			h.lengths = append(h.lengths, p.Bits())
-		}
-	}
-	slices.Sort(h.lengths)
-	slices.Reverse(h.lengths)
-	return h, nil
-}
-
-func (h *hints) region(addr netip.Addr) string {
-	addr = addr.Unmap().WithZone("")
-	for _, bits := range h.lengths {
-		if p, err := addr.Prefix(bits); err == nil {
-			if region, ok := h.regions[p]; ok {
-				return region
-			}
-		}
-	}
-	return ""
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
-	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -49,11 +48,7 @@ func TestPlaceWhom(t *testing.T) {
 		{"draining", []Candidate{drains}, Request{Region: "eu", Seats: 2}, nil, nil, alloc.ErrFull},
 		{"unknown region", []Candidate{candidate(0, "eu", 10, 0)}, Request{Region: "us", Seats: 2}, nil, nil, alloc.ErrRegion},
 		{"only where demanded", []Candidate{candidate(0, "eu", 10, 0), candidate(1, "us", 10, 0)},
-			Request{Region: "us", Prefer: []string{"eu"}, Seats: 2}, []int{1}, []int{1}, nil},
-		{"preferred first", []Candidate{candidate(0, "eu", 10, 0), candidate(1, "us", 10, 0), candidate(2, "asia", 10, 5)},
-			Request{Prefer: []string{"mars", "asia", "us"}, Seats: 2}, []int{0, 1, 2}, []int{2}, nil},
-		{"preferred but full", []Candidate{candidate(0, "eu", 10, 0), candidate(1, "us", 10, 9)},
-			Request{Prefer: []string{"us"}, Seats: 2}, []int{0}, []int{0}, nil},
+			Request{Region: "us", Seats: 2}, []int{1}, []int{1}, nil},
 		{"least loaded region", []Candidate{candidate(0, "eu", 10, 5), candidate(1, "us", 10, 4), candidate(2, "us", 10, 6),
 			candidate(3, "asia", 9, 4)},
 			Request{Seats: 2}, []int{0, 1, 2, 3}, []int{3}, nil},
@@ -160,34 +155,6 @@ func TestPlaceDoesNotPileUp(t *testing.T) {
 		}
 		if got[0] < c.least || got[0] > c.most {
 			t.Errorf("load %v: %v hosts, want %d to %d on the first", c.load, got, c.least, c.most)
-		}
-	}
-}
-
-func TestHints(t *testing.T) {
-	t.Parallel()
-	p := netip.MustParsePrefix
-	h, err := newHints([]Hint{
-		{p("192.0.2.0/24"), "eu"}, {p("192.0.2.128/25"), "us"}, {p("2001:db8::/32"), "asia"},
-		{p("198.51.100.7/24"), "au"}, {p("0.0.0.0/0"), "rest"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for addr, want := range map[string]string{
-		"192.0.2.1": "eu", "192.0.2.200": "us", "::ffff:192.0.2.200": "us", "198.51.100.200": "au",
-		"2001:db8:1:200::": "asia", "2001:db9::1": "", "203.0.113.1": "rest",
-	} {
-		if got := h.region(netip.MustParseAddr(addr)); got != want {
-			t.Errorf("%s: %q, want %q", addr, got, want)
-		}
-	}
-	if got := h.region(netip.Addr{}); got != "" {
-		t.Errorf("no address: %q", got)
-	}
-	for _, bad := range []Hint{{netip.Prefix{}, "eu"}, {p("192.0.2.0/24"), ""}, {p("::ffff:192.0.2.0/120"), "eu"}} {
-		if _, err := newHints([]Hint{bad}); !errors.Is(err, ErrConfig) {
-			t.Errorf("%v: error %v", bad, err)
 		}
 	}
 }

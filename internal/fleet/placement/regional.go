@@ -195,7 +195,6 @@ func isOfRegion(err error) bool {
 // no region has room, or why no member is ready.
 func (r *Regional) membersWithRoom(q Request) (order []int, err error) {
 	loads := make([]float64, len(r.members))
-	ranks := make([]int, len(r.members))
 	var unready error
 	for i := range r.members {
 		m := &r.members[i]
@@ -204,16 +203,13 @@ func (r *Regional) membersWithRoom(q Request) (order []int, err error) {
 			continue
 		}
 		err = alloc.ErrFull
-		if ranks[i] = slices.Index(q.Prefer, m.Region); ranks[i] < 0 {
-			ranks[i] = len(q.Prefer)
-		}
 		var hasRoom bool
 		if loads[i], hasRoom = m.relays.load(m.Region, q.Seats); hasRoom {
 			order = append(order, i)
 		}
 	}
 	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(ranks[a], ranks[b]), cmp.Compare(loads[a], loads[b]), cmp.Compare(r.members[a].Region, r.members[b].Region))
+		return cmp.Or(cmp.Compare(loads[a], loads[b]), cmp.Compare(r.members[a].Region, r.members[b].Region))
 	})
 	return order, cmp.Or(err, unready)
 }

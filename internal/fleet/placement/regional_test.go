@@ -197,19 +197,12 @@ func TestRegionalWithoutRegion(t *testing.T) {
 		if !slices.Equal(placed, []string{"eu", "us", "eu", "us"}) {
 			t.Errorf("placed in %v", placed)
 		}
-		for i := range w.members {
-			w.members[i].defaults = map[string]string{testTenant.Project: "us"}
-		}
+		w.engines["eu"].set(alloc.ErrFull, false)
 		res, err := w.reserve("")
 		if err != nil || res.Region != "us" {
-			t.Errorf("with a default: %q, %v", res.Region, err)
+			t.Errorf("the least loaded is full: %q, %v", res.Region, err)
 		}
 		w.engines["us"].set(alloc.ErrFull, false)
-		res, err = w.reserve("")
-		if err != nil || res.Region != "eu" {
-			t.Errorf("the default is full: %q, %v", res.Region, err)
-		}
-		w.engines["eu"].set(alloc.ErrFull, false)
 		_, err = w.reserve("")
 		wantErr(t, "all are full", err, alloc.ErrFull)
 		for _, s := range w.stores {

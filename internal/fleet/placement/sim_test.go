@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"math/rand/v2"
-	"net/netip"
 	"slices"
 	"strconv"
 	"sync"
@@ -122,9 +121,6 @@ func (s *sim) build(t *testing.T, relays int) {
 	for n := range simAPIs {
 		f, err := New(Config{
 			Registry: simStore{sim: s}, Directory: simStore{sim: s}, Dialer: dialer, Seed: uint64(n + 1),
-			Hints: []Hint{
-				{netip.MustParsePrefix("192.0.2.0/25"), "eu"}, {netip.MustParsePrefix("192.0.2.128/25"), "us"},
-			},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -177,11 +173,8 @@ func (s *sim) arrive(tick int64, phase int) {
 	s.mu.Lock()
 	q := alloc.HostRequest{Tenant: testTenant, MaxConnections: simMax[s.rnd.IntN(len(simMax))]}
 	api := s.apis[s.rnd.IntN(len(s.apis))]
-	switch n := s.rnd.IntN(10); {
-	case n < 5:
+	if s.rnd.IntN(2) == 0 {
 		q.Region = s.relays[s.rnd.IntN(len(s.relays))].node.Region
-	case n < 8:
-		q.ClientAddress = netip.AddrFrom4([4]byte{192, 0, 2, byte(s.rnd.IntN(256))})
 	}
 	life := time.Duration(s.rnd.ExpFloat64() * float64(simLife))
 	if s.rnd.Float64() < simUnbound {

@@ -125,12 +125,10 @@ type Config struct {
 	ClusterKey        string        `key:"cluster_key" common:"yes" group:"fleet" usage:"private key {FILE} (PEM) of this process in its fleet"`
 	RegionDescription string        `key:"region_description" group:"fleet" usage:"display {NAME} of the relay's region; empty: its id"`
 
-	Tokens         []Token         `key:"tokens" usage:"bearer tokens of the API, mostly of backends"`
-	Issuers        []Issuer        `key:"issuers" usage:"issuers whose JSON Web Tokens the API accepts, mostly of players"`
-	Quotas         []Quota         `key:"quotas" usage:"limits of single projects; a project that is not in the list has no limit"`
-	RegionDefaults []RegionDefault `key:"region_defaults" usage:"region of a host that names none, by project (fleet only)"`
-	RegionStores   []RegionStore   `key:"region_stores" usage:"a store for each region, instead of store, so that the end of a store affects one region; the same list on all processes of the fleet (fleet only)"`
-	RegionHints    []RegionHint    `key:"region_hints" usage:"region of a host that names none and whose project has no default, by the host's address (fleet only)"`
+	Tokens       []Token       `key:"tokens" usage:"bearer tokens of the API, mostly of backends"`
+	Issuers      []Issuer      `key:"issuers" usage:"issuers whose JSON Web Tokens the API accepts, mostly of players"`
+	Quotas       []Quota       `key:"quotas" usage:"limits of single projects; a project that is not in the list has no limit"`
+	RegionStores []RegionStore `key:"region_stores" usage:"a store for each region, instead of store, so that the end of a store affects one region; the same list on all processes of the fleet (fleet only)"`
 }
 
 const (

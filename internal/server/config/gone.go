@@ -29,6 +29,8 @@ var gone = map[string]string{
 	"overcommit":              "a larger max_seats has the same effect",
 	"player_seats":            "the hosts of a player have at most player_hosts times max_connections and one seats",
 	"proxy_idle_timeout":      "a connection of trusted_proxies is closed after 620 s without a call",
+	"region_defaults":         "the first region of a project's regions in quotas is its default",
+	"region_hints":            "a client names a region, which it chooses by measuring them",
 	"siblings":                "a datagram between two relays causes no others",
 	"steering":                "a worker of worker_cpus gets what its CPU handles if the network cards' interrupts are spread over all of them",
 	"store_prefix":            "all keys begin with ferry:; another fleet at one server has another database number in its store's URL",

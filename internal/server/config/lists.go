@@ -73,20 +73,6 @@ func (q *Quota) resolve() error {
 	return nil
 }
 
-// RegionDefault is the region for hosts of a project that request none.
-type RegionDefault struct {
-	Project string `key:"project" usage:"project; required"`
-	Region  string `key:"region" usage:"{ID} of the region; required"`
-}
-
-// resolve returns an error if the project or the region is missing.
-func (d *RegionDefault) resolve() error {
-	if d.Project == "" || d.Region == "" {
-		return errors.New("needs project and region")
-	}
-	return nil
-}
-
 // RegionStore is the store of one region of a fleet in which each region has its own.
 type RegionStore struct {
 	Region       string `key:"region" usage:"{ID} of the region; required"`
@@ -102,20 +88,6 @@ func (s *RegionStore) resolve() error {
 	}
 	if len(s.CodeSymbol) != 1 || !strings.Contains(joincode.Alphabet, s.CodeSymbol) {
 		return fmt.Errorf("code_symbol %q is not one of %s", s.CodeSymbol, joincode.Alphabet)
-	}
-	return nil
-}
-
-// RegionHint is the preferred region for players of a network.
-type RegionHint struct {
-	Network Network `key:"network" usage:"{NETWORK} or IP of players; required"`
-	Region  string  `key:"region" usage:"{ID} of the region; required"`
-}
-
-// resolve returns an error if the network or the region is missing.
-func (h *RegionHint) resolve() error {
-	if !h.Network.IsValid() || h.Region == "" {
-		return errors.New("needs network and region")
 	}
 	return nil
 }

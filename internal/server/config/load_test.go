@@ -157,7 +157,7 @@ func TestFlagPerField(t *testing.T) {
 	want := []string{"config"}
 	config := reflect.TypeFor[Config]()
 	for i := range config.NumField() {
-		nested := []string{"Tokens", "Issuers", "Quotas", "RegionDefaults", "RegionStores", "RegionHints"}
+		nested := []string{"Tokens", "Issuers", "Quotas", "RegionStores"}
 		if f := config.Field(i); !slices.Contains(nested, f.Name) {
 			want = append(want, strings.ReplaceAll(f.Tag.Get("key"), "_", "-"))
 		}

@@ -70,7 +70,6 @@ var (
 		"store", "region_stores", "store_password_file", "store_ca", "cluster_ca", "cluster_cert", "cluster_key",
 	}
 	ofFleetRelay = []string{"cluster", "cluster_advertise", "region_description"}
-	ofFleetAPI   = []string{"region_defaults", "region_hints"}
 )
 
 // offInDev are limits, and what a restart needs, which dev does not have.
@@ -124,9 +123,6 @@ func idleIn(mode Mode) (idle []string) {
 	}
 	if mode != Relay {
 		idle = append(idle, ofFleetRelay...)
-	}
-	if mode != API {
-		idle = append(idle, ofFleetAPI...)
 	}
 	return idle
 }
@@ -250,7 +246,7 @@ func ModeOf(l config.Loaded) (mode Mode, because string) {
 		}
 		return ""
 	}
-	switch key := first(slices.Concat(ofFleetAPI, ofCalls)); {
+	switch key := first(ofCalls); {
 	case l.IsSet("cluster"):
 		return Relay, "cluster is set"
 	case key != "":

@@ -53,7 +53,6 @@ func newFrontEnd(o *Options, store *redisstore.Stores) (_ *frontEnd, err error) 
 	if f.dialer, err = rpc.NewDialer(rpc.DialerConfig{Files: clusterFiles(&o.Config), Logger: o.Logger}); err != nil {
 		return nil, err
 	}
-	defaults, hints := regionsOf(&o.Config)
 	symbols := regionSymbols(&o.Config)
 	var members []placement.Member
 	for _, s := range store.All() {
@@ -63,8 +62,7 @@ func newFrontEnd(o *Options, store *redisstore.Stores) (_ *frontEnd, err error) 
 			log = log.With("region", m.Region)
 		}
 		m.Fleet, err = placement.New(placement.Config{
-			Registry: s.Registry, Directory: s.Directory, Dialer: f.dialer,
-			Defaults: defaults, Hints: hints, Logger: log,
+			Registry: s.Registry, Directory: s.Directory, Dialer: f.dialer, Logger: log,
 		})
 		if err != nil {
 			return nil, err
@@ -82,18 +80,6 @@ func regionSymbols(c *config.Config) map[string]string {
 		symbols[c.RegionStores[i].Region] = c.RegionStores[i].CodeSymbol
 	}
 	return symbols
-}
-
-// regionsOf returns the regions of hosts that name none.
-func regionsOf(c *config.Config) (defaults map[string]string, hints []placement.Hint) {
-	defaults = make(map[string]string)
-	for _, d := range c.RegionDefaults {
-		defaults[d.Project] = d.Region
-	}
-	for _, h := range c.RegionHints {
-		hints = append(hints, placement.Hint{Prefix: h.Network.Prefix, Region: h.Region})
-	}
-	return defaults, hints
 }
 
 // wake waits for the first read of the fleet from the store, but not for long: without its

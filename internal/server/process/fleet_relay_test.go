@@ -440,8 +440,8 @@ func TestFleetSettings(t *testing.T) {
 	for _, s := range (config.Loaded{Config: config.Serve()}).Values() {
 		keys[s.Key] = true
 	}
-	for _, key := range slices.Concat(ofCalls, ofRelay, ofFleet, ofFleetRelay, ofFleetAPI) {
-		nested := []string{"tokens", "issuers", "quotas", "region_defaults", "region_stores", "region_hints"}
+	for _, key := range slices.Concat(ofCalls, ofRelay, ofFleet, ofFleetRelay) {
+		nested := []string{"tokens", "issuers", "quotas", "region_stores"}
 		if !keys[key] && !slices.Contains(nested, key) {
 			t.Errorf("there is no setting %q", key)
 		}
