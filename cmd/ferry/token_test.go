@@ -177,10 +177,10 @@ func TestCheckShowsIssuers(t *testing.T) {
 		"issuers:\n  - preset: facebook\n": "is not " +
 			"one of unity, development",
 		"issuers:\n  - preset: development\n    hs256_key: " + devKey + "\n    jwks_url: https://a.example/\n": "not both",
-		"admission_url: http://hooks.example.org/\n":                                                           "use https",
-		"webhook_url: https://hooks.example.org/\n":                                                            "webhook_secret_file is required",
-		"quotas:\n  - allocations: 1\n":                                                                        "needs project",
-		"quotas:\n  - project: a\n  - project: a\n":                                                            "has one already",
+		"admission_url: http://203.0.113.7/\n":      "use https",
+		"webhook_url: https://hooks.example.org/\n": "webhook_secret_file is required",
+		"quotas:\n  - allocations: 1\n":             "needs project",
+		"quotas:\n  - project: a\n  - project: a\n": "has one already",
 	} {
 		if code, out := check(text); code != exitFailed || !strings.Contains(out, want) {
 			t.Errorf("%s: code %d, want %q in %s", text, code, want, out)

@@ -23,20 +23,17 @@ type Token struct {
 // if there is one, supplies the empty fields. [Load] reads HS256KeyFile into
 // HS256Key.
 type Issuer struct {
-	Preset              string   `key:"preset" oneof:"unity,development" usage:"unity: Unity Authentication of one project; development: tokens of ferry token; empty: no preset"`
-	Issuer              string   `key:"issuer" usage:"iss claim of the tokens"`
-	Audience            []string `key:"audience" usage:"accepted values of the aud claim; a token must have at least one"`
-	JWKSURL             string   `key:"jwks_url" usage:"{URL} of the issuer's public keys"`
-	HS256Key            Secret   `key:"hs256_key" usage:"secret key, instead of public keys"`
-	HS256KeyFile        string   `key:"hs256_key_file" usage:"{FILE} with the secret key"`
-	ProjectClaim        string   `key:"project_claim" usage:"claim with the project; if project is set too, both must agree"`
-	Project             string   `key:"project" usage:"project of all tokens of this issuer"`
-	EnvironmentClaim    string   `key:"environment_claim" usage:"claim with the environment; if environment is set too, both must agree"`
-	EnvironmentAudience string   `key:"environment_audience" usage:"prefix of the aud value that holds the environment"`
-	Environment         string   `key:"environment" usage:"environment of all tokens of this issuer"`
-	PlayerClaim         string   `key:"player_claim" usage:"claim with the player, a string; empty: sub"`
-	KindClaim           string   `key:"kind_claim" usage:"claim with the kind, player or server"`
-	Kind                string   `key:"kind" oneof:"player,server" usage:"kind of tokens without the kind claim"`
+	Preset           string   `key:"preset" oneof:"unity,development" usage:"unity: Unity Authentication of one project; development: tokens of ferry token; empty: no preset"`
+	Issuer           string   `key:"issuer" usage:"iss claim of the tokens"`
+	Audience         []string `key:"audience" usage:"accepted values of the aud claim; a token must have at least one"`
+	JWKSURL          string   `key:"jwks_url" usage:"{URL} of the issuer's public keys"`
+	HS256Key         Secret   `key:"hs256_key" usage:"secret key, instead of public keys"`
+	HS256KeyFile     string   `key:"hs256_key_file" usage:"{FILE} with the secret key"`
+	ProjectClaim     string   `key:"project_claim" usage:"claim with the project; if project is set too, both must agree"`
+	Project          string   `key:"project" usage:"project of all tokens of this issuer"`
+	EnvironmentClaim string   `key:"environment_claim" usage:"claim with the environment; if environment is set too, both must agree"`
+	Environment      string   `key:"environment" usage:"environment of all tokens of this issuer"`
+	Kind             string   `key:"kind" oneof:"player,server" usage:"kind of all tokens of this issuer: player (default), or server for backends; of the preset development, of those that do not say it"`
 }
 
 // resolve reads HS256KeyFile into HS256Key.

@@ -357,8 +357,8 @@ func issuers(c *config.Config) (all []identity.Issuer) {
 		rule := identity.Issuer{
 			Issuer: i.Issuer, Audience: i.Audience, JWKSURL: i.JWKSURL, HS256Key: []byte(i.HS256Key),
 			ProjectClaim: i.ProjectClaim, Project: i.Project,
-			EnvironmentClaim: i.EnvironmentClaim, EnvironmentAudience: i.EnvironmentAudience, Environment: i.Environment,
-			PlayerClaim: i.PlayerClaim, KindClaim: i.KindClaim, Server: i.Kind == "server",
+			EnvironmentClaim: i.EnvironmentClaim, Environment: i.Environment,
+			Server: i.Kind == "server",
 		}
 		switch i.Preset {
 		case "unity":

@@ -38,7 +38,6 @@ type Issuer struct {
 	// EnvironmentAudience, in place of EnvironmentClaim, is the prefix of the
 	// value of aud that has the environment. A token must have exactly one such value.
 	EnvironmentAudience string
-	PlayerClaim         string
 	// KindClaim names the claim whose value is "player" or "server". Server is the kind
 	// of tokens without that claim.
 	KindClaim string
@@ -94,7 +93,6 @@ func (i Issuer) Or(preset Issuer) Issuer {
 		i.EnvironmentClaim, i.EnvironmentAudience = preset.EnvironmentClaim, preset.EnvironmentAudience
 	}
 	i.Environment = cmp.Or(i.Environment, preset.Environment)
-	i.PlayerClaim = cmp.Or(i.PlayerClaim, preset.PlayerClaim)
 	i.KindClaim = cmp.Or(i.KindClaim, preset.KindClaim)
 	i.Server = i.Server || preset.Server
 	return i
@@ -177,7 +175,7 @@ func (i *Issuer) identify(claims jwt.MapClaims) (Identity, error) {
 	if err := id.Tenant.Validate(); err != nil {
 		return Identity{}, fmt.Errorf("%w: %w", ErrRules, err)
 	}
-	if id.Player, err = claimText(claims, cmp.Or(i.PlayerClaim, "sub")); err != nil {
+	if id.Player, err = claimText(claims, "sub"); err != nil {
 		return Identity{}, err
 	}
 	id.Server, err = i.server(claims)
