@@ -15,7 +15,7 @@ func allocationsCommand() ctlCommand {
 the time since the last datagram of the player. ENDPOINT is unknown for players over
 DTLS and WebSocket. SENT and BYTES count what the relay has forwarded from the player;
 the console shows their rates. TOO-LARGE counts dropped messages to the player that
-exceed websocket_max_message, MAYBE-TOO-LARGE those that were forwarded
+exceed its transport, MAYBE-TOO-LARGE those that were forwarded
 but may be too large for its client: ferry ctl why says the cure.
 
 Examples:

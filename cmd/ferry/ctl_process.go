@@ -17,7 +17,7 @@ func reloadCommand() ctlCommand {
 	return ctlCommand{&cli.Command{
 		Name: "reload", Usage: "reload the settings file, certificate and tokens, as SIGHUP does",
 		Description: `Tokens, issuers, quotas, the admission program, webhooks, the limits of requests
-and of relayed traffic, max_outstanding, max_seats, log_level, capture, the
+and of relayed traffic, max_seats, log_level, capture, the
 certificate and the token of the admin pages change at once; the output names the other
 settings, which need a restart. If any setting is invalid, nothing changes. Calls in
 progress, queued webhooks and the counters of limits are kept.

@@ -150,7 +150,6 @@ cluster: %[5]s:7779
 advertise_name: %[6]s
 `
 	apiSettings = shared + `server_per_minute: 1000000000
-server_failed_joins_per_minute: 1000000000
 tokens:
   - secret: ` + token + `
     project: laboratory

@@ -79,7 +79,7 @@ func TestAttackAdmission(t *testing.T) {
 				players[fmt.Sprintf("attacker-%d", i)] = "attacker"
 			}
 			l := newLab(t, func(c *RelayConfig) {
-				c.Flags = []string{"--admission-url", "http://" + admissionAddr, "--max-outstanding", "65536", "--player-per-minute", "600"}
+				c.Flags = []string{"--admission-url", "http://" + admissionAddr, "--player-per-minute", "600"}
 				c.extend("player", players, "")
 			})
 			program := &admissionProgram{slowProject: "attacker", slow: a.slow}

@@ -89,17 +89,13 @@ type Config struct {
 	HostDatagrams   int `key:"host_datagrams" group:"limits" usage:"rate limit of a host in datagrams per second; 0: no limit" min:"0" max:"8000000"`
 	HostBytes       int `key:"host_bytes" group:"limits" usage:"rate limit of a host in bytes per second; 0: no limit" min:"0" max:"2147483647"`
 
-	PlayerPerMinute            int `key:"player_per_minute" group:"limits" usage:"rate limit of a player's token, in requests per minute and API call" min:"1" max:"1000000000"`
-	ServerPerMinute            int `key:"server_per_minute" group:"limits" usage:"rate limit of a token of kind server, in requests per minute and API call" min:"1" max:"1000000000"`
-	ServerFailedJoinsPerMinute int `key:"server_failed_joins_per_minute" group:"limits" usage:"rate limit of unknown join codes, per minute, for a token of kind server" min:"1" max:"1000000000"`
-	PlayerHosts                int `key:"player_hosts" group:"limits" usage:"maximum number of live hosts of a player at a relay, which may all have max_connections players; beyond it, its own longest-silent one ends if it was silent for 10 s, otherwise the call is refused; a player is a subject of issuers; 0: no limit" min:"0" max:"67108864"`
-	PlayerJoiners              int `key:"player_joiners" group:"limits" usage:"maximum number of live joins of a player at a relay, as player_hosts; also for a player that a backend names; 0: no limit" min:"0" max:"67108864"`
-	MaxOutstanding             int `key:"max_outstanding" group:"limits" usage:"maximum number of allocations of a player that are reserved and not bound; ferry api does not learn of binds and counts each for bind_timeout" min:"1" max:"65536"`
-	MaxHTTPConnections         int `key:"max_http_connections" group:"limits" usage:"maximum number of concurrent connections to the API; at most a sixteenth of them from one address, except of trusted proxies; one more closes another that has brought no valid token, from the network with most of them" min:"1" max:"1000000"`
+	PlayerPerMinute    int `key:"player_per_minute" group:"limits" usage:"rate limit of a player's token, in requests per minute and API call; a third of it may be reserved and not bound; raise it for a static token that many players share" min:"1" max:"1000000000"`
+	ServerPerMinute    int `key:"server_per_minute" group:"limits" usage:"rate limit of a token of kind server, in requests per minute and API call; a tenth of it may be unknown join codes" min:"1" max:"1000000000"`
+	PlayerHosts        int `key:"player_hosts" group:"limits" usage:"maximum number of live hosts of a player at a relay, which may all have max_connections players; and twice as many live joins, also of a player that a backend names; beyond it, its own longest-silent one ends if it was silent for 10 s, otherwise the call is refused; a player is a subject of issuers; 0: no limit" min:"0" max:"67108864"`
+	MaxHTTPConnections int `key:"max_http_connections" group:"limits" usage:"maximum number of concurrent connections to the API; at most a sixteenth of them from one address, except of trusted proxies; one more closes another that has brought no valid token, from the network with most of them" min:"1" max:"1000000"`
 
-	MaxWebSockets       int `key:"max_websockets" group:"limits" usage:"maximum number of concurrent WebSockets; at most a sixteenth of them from one address; they do not count as connections to the API" min:"1" max:"1000000"`
-	WebSocketMaxMessage int `key:"websocket_max_message" group:"limits" usage:"maximum message to a WebSocket in {BYTES}; drops larger messages, since clients disconnect at messages above their own limit" min:"36" max:"1472"`
-	MaxDTLSSessions     int `key:"max_dtls_sessions" group:"limits" usage:"maximum number of concurrent DTLS sessions, 2 KB each" min:"1" max:"4194304"`
+	MaxWebSockets   int `key:"max_websockets" group:"limits" usage:"maximum number of concurrent WebSockets; at most a sixteenth of them from one address; they do not count as connections to the API" min:"1" max:"1000000"`
+	MaxDTLSSessions int `key:"max_dtls_sessions" group:"limits" usage:"maximum number of concurrent DTLS sessions, 2 KB each" min:"1" max:"4194304"`
 
 	LogLevel  string `key:"log_level" common:"yes" group:"log" usage:"minimum {LEVEL} of log records: debug, info, warn or error" oneof:"debug,info,warn,error"`
 	LogFormat string `key:"log_format" common:"yes" group:"log" usage:"{FORMAT} of log records, start-up lines and the error at the end: text or json" oneof:"text,json"`
@@ -178,14 +174,10 @@ func Serve() Config {
 		HostDatagrams: 12_000, HostBytes: 8 << 20,
 
 		PlayerPerMinute: httpapi.DefaultPlayerPerMinute, ServerPerMinute: httpapi.DefaultServerPerMinute,
-		ServerFailedJoinsPerMinute: httpapi.DefaultServerFailedJoinsPerMinute,
-		PlayerHosts:                engine.DefaultPlayerHosts,
-		PlayerJoiners:              engine.DefaultPlayerJoiners,
-		MaxOutstanding:             alloc.DefaultMaxOutstanding,
-		MaxHTTPConnections:         httpapi.DefaultConnections,
-		MaxWebSockets:              websocket.DefaultConns,
-		WebSocketMaxMessage:        websocket.DefaultMaxOutgoing,
-		MaxDTLSSessions:            65_536,
+		PlayerHosts:        engine.DefaultPlayerHosts,
+		MaxHTTPConnections: httpapi.DefaultConnections,
+		MaxWebSockets:      websocket.DefaultConns,
+		MaxDTLSSessions:    65_536,
 	}
 }
 

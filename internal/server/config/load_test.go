@@ -63,8 +63,8 @@ var others = map[string][2]string{
 	"joiner_datagrams": {"10", "0"}, "joiner_bytes": {"11", "0"}, "host_datagrams": {"12", "0"},
 	"host_bytes":        {"13", "0"},
 	"player_per_minute": {"15", "16"}, "server_per_minute": {"17", "18"},
-	"server_failed_joins_per_minute": {"23", "24"},
-	"max_outstanding":                {"25", "26"}, "player_hosts": {"1", "0"}, "player_joiners": {"2", "0"},
+
+	"player_hosts":         {"1", "0"},
 	"max_http_connections": {"27", "28"},
 
 	"websocket": {"false", "true"}, "advertise_name": {"relay.example.org", "r.example:444"},
@@ -75,8 +75,8 @@ var others = map[string][2]string{
 	"allow_origins":          {"https://a.example,null", "https://b.example"},
 	"acme_domains":           {"relay.example.org,r.example", "r.example"},
 	"acme_server":            {"https://a.example/dir", "https://b.example/dir"}, "proxy_protocol": {"true", "false"},
-	"websocket_max_message": {"1000", "1472"},
-	"max_websockets":        {"31", "32"}, "max_dtls_sessions": {"35", "36"},
+
+	"max_websockets": {"31", "32"}, "max_dtls_sessions": {"35", "36"},
 	"log_level": {"debug", "error"}, "log_format": {"json", "text"}, "audit_file": {"/e", "/f"}, "capture": {"true", "false"},
 	"admission_url": {"https://a.example/x", "https://b.example/y"}, "admission_secret_file": {"/a", "/b"},
 	"admission_fail_open": {"true", "false"},
@@ -224,7 +224,6 @@ func TestBadText(t *testing.T) {
 		{"", "--acme-domains=relay.example.org:443", "is not a full name"},
 		{"", "--acme-domains=*.example.org", "is not a DNS name"},
 		{"FERRY_ACME_DOMAINS=relay.example.org FERRY_TLS_KEY=y", "--tls-cert=x", "set one, not both"},
-		{"", "--websocket-max-message=1473", "is not within 36 to 1472"},
 		{"", "--config=/nowhere/ferry.yaml", "no such file"},
 	} {
 		var args []string

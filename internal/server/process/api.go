@@ -103,7 +103,7 @@ func (s *apiServer) prepare(next *config.Config, changed []string) (_ apply, err
 			s.calls.serve(calls)
 		}
 		if s.service != nil {
-			s.service.SetMaxOutstanding(next.MaxOutstanding)
+			s.service.SetMaxOutstanding(maxOutstanding(next))
 		}
 		return nil
 	}, nil
@@ -116,11 +116,15 @@ func (s *apiServer) addMetrics(p *metrics.Process) {
 	p.EvictedAddress, p.EvictedProtected = r.evictedAddress.Load(), r.evictedProtected.Load()
 }
 
+// maxOutstanding is how many allocations of a player may be reserved and not bound: 20 by default. ferry
+// api does not learn of binds and counts each for bind_timeout, so it follows the rate of calls.
+func maxOutstanding(c *config.Config) int { return min(max(c.PlayerPerMinute/3, 1), 1<<16) }
+
 // newAPI completes the configuration of the API's handler by the settings and the mode.
 func newAPI(c *config.Config, mode Mode, h httpapi.Config) (*httpapi.Handler, error) {
 	h.Anonymous = mode == Dev
 	h.PlayerPerMinute, h.ServerPerMinute = c.PlayerPerMinute, c.ServerPerMinute
-	h.ServerFailedJoinsPerMinute = c.ServerFailedJoinsPerMinute
+	h.ServerFailedJoinsPerMinute = max(c.ServerPerMinute/10, 1) // of hosts that have just ended; more is guessing
 	h.TrustedProxies, h.AllowOrigins = trustedProxies(c), origins(c)
 	for i, t := range c.Tokens {
 		kind, err := httpapi.ParseKind(t.Kind)

@@ -384,7 +384,7 @@ func (a *App) buildFrontEnd() (err error) {
 func (a *App) buildService() (err error) {
 	c := &a.opts.Config
 	cfg := alloc.ServiceConfig{
-		MaxConnections: c.MaxConnections, MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout,
+		MaxConnections: c.MaxConnections, MaxOutstanding: maxOutstanding(c), BindTimeout: c.BindTimeout,
 		HostMigration: c.HostMigration > 0, Admit: a.players.admit, AllowedRegions: a.players.allowedRegions,
 		OnReserve: a.events.Reservation.Publish,
 	}

@@ -53,7 +53,7 @@ func (m Mode) isFleetMember() bool { return m == Relay || m == API }
 var (
 	ofCalls = []string{
 		"tokens", "issuers", "quotas", "player_per_minute", "server_per_minute",
-		"server_failed_joins_per_minute", "max_outstanding",
+
 		"admission_url", "admission_secret_file", "admission_fail_open",
 	}
 	ofRelay = []string{
@@ -62,8 +62,8 @@ var (
 		"recover_for", "drain_timeout", "workers", "worker_cpus", "gso",
 		"receive_delay", "xdp", "xdp_interfaces",
 		"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "player_hosts",
-		"player_joiners",
-		"max_websockets", "websocket_max_message",
+
+		"max_websockets",
 		"max_dtls_sessions",
 	}
 	ofFleet = []string{
@@ -75,10 +75,10 @@ var (
 // offInDev are limits, and what a restart needs, which dev does not have.
 var offInDev = []string{
 	"player_per_minute", "server_per_minute",
-	"server_failed_joins_per_minute", "max_outstanding", "max_http_connections",
+	"max_http_connections",
 
 	"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "player_hosts",
-	"player_joiners",
+
 	"state_dir", "relay_id", "recover_for",
 }
 

@@ -28,7 +28,7 @@ import (
 // do not expire, so that none that is not bound can be waited for.
 func migration(c *config.Config, silence time.Duration) {
 	c.HostMigration, c.IdleTimeout, c.BindTimeout = 5*time.Minute, silence*10/7, 5*time.Minute
-	c.MaxOutstanding, c.PlayerPerMinute, c.ServerPerMinute = 1000, 1_000_000, 1_000_000
+	c.PlayerPerMinute, c.ServerPerMinute = 1_000_000, 1_000_000
 }
 
 const (

@@ -194,12 +194,13 @@ func TestReloadQuotas(t *testing.T) {
 	if err := allocate(); problem(err) != http.StatusForbidden {
 		t.Errorf("an inactive project: %v", err)
 	}
-	r.file.Quotas, r.file.MaxOutstanding = nil, 1
+	before := r.file.PlayerPerMinute
+	r.file.Quotas, r.file.PlayerPerMinute = nil, 3
 	r.reload(t)
 	if err := allocate(); problem(err) != 429 {
 		t.Errorf("more than one is outstanding: %v", err)
 	}
-	r.file.MaxOutstanding = 20
+	r.file.PlayerPerMinute = before
 	r.reload(t)
 	if err := allocate(); err != nil {
 		t.Errorf("without a quota: %v", err)
@@ -297,13 +298,13 @@ func TestReloadPlayersRefused(t *testing.T) {
 	} {
 		r.file = good
 		r.file.Issuers = []config.Issuer{trustedIssuer("comes", secondKey)}
-		r.file.MaxOutstanding = 1
+		r.file.PlayerPerMinute = 1
 		change(&r.file)
 		_, err := r.settings.Reload(t.Context())
 		if !errors.Is(err, admin.ErrRefused) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush") {
 			t.Errorf("%v, want %q", err, want)
 		}
-		if r.players.policy.Load() != in || !allowed(t, r.running, stays) || allowed(t, r.running, comes) || r.shown("max_outstanding") != "20" {
+		if r.players.policy.Load() != in || !allowed(t, r.running, stays) || allowed(t, r.running, comes) || r.shown("player_per_minute") != "60" {
 			t.Errorf("%s: something has changed", want)
 		}
 	}

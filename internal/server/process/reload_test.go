@@ -79,9 +79,9 @@ func TestReload(t *testing.T) {
 	}
 	r.file.Tokens = []config.Token{{Secret: otherSecret, Project: "game", Environment: "test", Kind: "server"}}
 	r.file.MaxSeats, r.file.LogLevel, r.file.JoinerDatagrams = 5, "debug", 7
-	r.file.Region, r.file.MaxOutstanding, r.file.DrainTimeout = "eu", 3, time.Minute
+	r.file.Region, r.file.PlayerPerMinute, r.file.DrainTimeout = "eu", 9, time.Minute
 	done := r.reload(t)
-	if got := strings.Join(changedKeys(done.Changed), " "); got != "max_seats joiner_datagrams max_outstanding log_level tokens" {
+	if got := strings.Join(changedKeys(done.Changed), " "); got != "max_seats joiner_datagrams player_per_minute log_level tokens" {
 		t.Errorf("changed %s", got)
 	}
 	if got := strings.Join(changedKeys(done.Restart), " "); got != "region drain_timeout" {
@@ -101,7 +101,7 @@ func TestReload(t *testing.T) {
 	if !strings.Contains(r.log.String(), "level=DEBUG") {
 		t.Error("nothing is logged at debug level")
 	}
-	for key, want := range map[string]string{"region": "default", "max_seats": "5", "log_level": "debug", "max_outstanding": "3",
+	for key, want := range map[string]string{"region": "default", "max_seats": "5", "log_level": "debug", "player_per_minute": "9",
 		"drain_timeout": "0s", "tokens[0].secret": `"[hidden]"`} {
 		if got := r.shown(key); got != want {
 			t.Errorf("%s is shown as %s, want %s", key, got, want)

@@ -46,7 +46,6 @@ func websocketConfig(c *config.Config, mode Mode) websocket.Config {
 		TrustedProxies: trustedProxies(c), AllowOrigins: origins(c),
 		IdleTimeout:  idleTimeout(c, websocket.DefaultIdleTimeout),
 		PingInterval: min(c.IdleTimeout/3, maxPingInterval),
-		MaxOutgoing:  c.WebSocketMaxMessage,
 	}
 	if mode == Dev {
 		w.MaxConnsPerAddress = -1
