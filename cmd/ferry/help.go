@@ -59,10 +59,11 @@ type option struct {
 	group string // "" for those that every command may have
 	name  string // as it is typed, with its placeholder
 	text  string
+	brief string // its first clause
 }
 
 // printHelp writes the help of a command. Of a command whose options are settings it shows
-// the common ones, or all.
+// the common ones with the first clause of each, or all.
 func printHelp(w io.Writer, cmd *cli.Command, all bool) {
 	width := min(max(cmp.Or(ctl.Width(w), maxHelpWide), minHelpWide), maxHelpWide)
 	section := func(title string) { fmt.Fprintf(w, "%s:\n", title) }
@@ -114,6 +115,7 @@ func printOptions(w io.Writer, cmd *cli.Command, width int, all bool) {
 		case short && o.group != "" && !config.IsCommon(f.Names()[0]):
 			hidden++
 		case short:
+			o.text = o.brief
 			groups[""] = append(groups[""], o)
 		default:
 			groups[o.group] = append(groups[o.group], o)
@@ -168,8 +170,10 @@ func describe(cmd *cli.Command, f cli.Flag) (o option, ok bool) {
 	}
 	o.name = strings.TrimSpace(strings.Join(names, ", ") + " " + value)
 	var notes []string
+	o.brief, _, _ = strings.Cut(text, ";")
 	if def := defaultOf(f, doc); def != "" {
 		notes = append(notes, "default "+def)
+		o.brief += " (default " + def + ")"
 	}
 	if variable != "" {
 		notes = append(notes, variable)

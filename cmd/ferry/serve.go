@@ -49,41 +49,16 @@ func serveCommand(s streams) *cli.Command {
 environment. Responses of the API contain keys, so plain HTTP is refused on a public
 address unless --trusted-proxies names the reverse proxies that terminate TLS.
 
-Matches survive a restart or a crash if --state-dir stays the same: players reconnect
-automatically within seconds. With --drain-timeout, the first SIGTERM or SIGINT begins
-a drain, in which running matches continue; the second shuts down in order, the third
-exits at once.
-
-Players connect over UDP and DTLS on one UDP port, and over WebSocket at / of the
-API's port: wss with a certificate or behind a proxy. Players get a wss endpoint only
-with --advertise-name, the name in the certificate. Certificate files are reloaded
-within 10 s of a change; with --acme-domains, ACME obtains and renews the certificate.
-Behind a TCP proxy, set --proxy-protocol to get the addresses of players.
+Matches survive a restart or a crash if --state-dir stays the same. With --drain-timeout,
+the first SIGTERM or SIGINT begins a drain, in which running matches continue; the second
+shuts down in order, the third exits at once.
 
 Examples:
    ferry serve --config /etc/ferry/ferry.yaml
-   ferry serve -c ferry.yaml --advertise 203.0.113.7 --udp 0.0.0.0:7777,[::]:7777
-   FERRY_LOG_FORMAT=json ferry serve -c ferry.yaml --trusted-proxies 10.0.0.0/8
-   ferry serve -c ferry.yaml --drain-timeout 1h
+   ferry serve -c ferry.yaml --advertise 203.0.113.7 --drain-timeout 1h
+   ferry check -c ferry.yaml              the settings in force
 
-   # ferry.yaml
-   advertise: 203.0.113.7
-   advertise_name: relay.example.org
-   tls_cert: /etc/ferry/cert.pem
-   tls_key: /etc/ferry/key.pem
-   tokens:
-     - secret_file: /etc/ferry/token
-       project: my-game
-       environment: production
-       kind: server                  # or player, the default
-   issuers:                          # of the tokens of players
-     - issuer: https://id.example.org
-       audience: my-relay
-       jwks_url: https://id.example.org/.well-known/jwks.json
-       project: my-game
-       environment: production
-
-ferry check -c ferry.yaml shows the settings in force.`,
+docs/operating.md begins with a file, and docs/settings.md has every setting.`,
 		Flags:  config.Flags(config.Serve()),
 		Action: s.withState(process.Serve),
 	}, config.Serve())

@@ -427,7 +427,7 @@ func TestExitCodes(t *testing.T) {
 		{"--version", "", 0, "ferry version", ""},
 		{"version", "", 0, "commit ", ""},
 		{"serve --help", "", 0, "ferry serve --config", ""},
-		{"dev --help", "", 0, "--idle-timeout", ""},
+		{"dev --help", "", 0, "--log-level", ""},
 		{"demo --help", "", 0, "ferry demo --players 20", ""},
 		{"check --help", "", 0, "ferry check --config", ""},
 		{"sing", "", 2, "", `unknown command "sing"`},

@@ -50,7 +50,7 @@ type Config struct {
 
 	AdminToken string `key:"admin_token_file" common:"yes" group:"listen" usage:"{FILE} with the bearer token, 16 characters or more, that every admin page except /livez and /readyz requires; with a token and a certificate, --admin may be public (TLS)"`
 	Advertise  []Host `key:"advertise" common:"yes" group:"listen" usage:"public {IP} of the relay, sent to players; one per address family; IP:PORT if a router maps the port"`
-	WebSocket  bool   `key:"websocket" common:"yes" group:"listen" usage:"accept players over WebSocket at / of the API's port: wss with a certificate, otherwise ws"`
+	WebSocket  bool   `key:"websocket" group:"listen" usage:"accept players over WebSocket at / of the API's port: wss with a certificate, otherwise ws"`
 
 	AdvertiseName Name   `key:"advertise_name" common:"yes" group:"listen" usage:"DNS {NAME} of the wss endpoint, sent to players; NAME:PORT if the port is not the API's (behind a proxy that terminates TLS: not 443); without it players get no wss endpoint"`
 	TLSCert       string `key:"tls_cert" common:"yes" group:"listen" usage:"certificate {FILE} of the API (PEM, with its chain); reloaded when it changes"`
@@ -67,17 +67,17 @@ type Config struct {
 	RelayID          RelayID       `key:"relay_id" group:"relay" usage:"{ID} of the relay, a UUID, with which a new state_dir is made; empty: random. In Kubernetes the UID of the pod"`
 	RuntimeDir       string        `key:"runtime_dir" group:"relay" usage:"{DIR} on a tmpfs for the files that a running relay changes, so that it never waits for a disk; empty: state_dir"`
 	Region           string        `key:"region" common:"yes" group:"relay" usage:"{ID} of the region of this relay"`
-	MaxConnections   int           `key:"max_connections" common:"yes" group:"relay" usage:"maximum number of players that a host may request" min:"1" max:"65535"`
+	MaxConnections   int           `key:"max_connections" group:"relay" usage:"maximum number of players that a host may request" min:"1" max:"65535"`
 	MaxAllocations   int           `key:"max_allocations" group:"relay" usage:"maximum number of concurrent allocations; 0: 1,000,000, or fewer if the memory limit requires it" min:"0" max:"67108864"`
 	MaxSeats         int           `key:"max_seats" group:"relay" usage:"maximum number of reserved seats: one per host and one per player that it requests; more than the machine has room for if hosts request more players than join; 0: no limit, in a fleet max_allocations" min:"0" max:"2147483647"`
 	MaxContent       int           `key:"max_content" group:"relay" usage:"maximum payload of a relayed datagram in {BYTES}" min:"1" max:"1434"`
-	IdleTimeout      time.Duration `key:"idle_timeout" common:"yes" group:"relay" usage:"end an allocation after this time without traffic in either direction, and after three times as long if its client sends nothing" min:"250ms" max:"24h"`
+	IdleTimeout      time.Duration `key:"idle_timeout" group:"relay" usage:"end an allocation after this time without traffic in either direction, and after three times as long if its client sends nothing" min:"250ms" max:"24h"`
 	HostAloneTimeout time.Duration `key:"host_alone_timeout" group:"relay" usage:"end a bound host without players after this time of silence, until its first player connects" min:"250ms" max:"24h"`
-	BindTimeout      time.Duration `key:"bind_timeout" common:"yes" group:"relay" usage:"end an allocation that is not bound within this time" min:"250ms" max:"24h"`
+	BindTimeout      time.Duration `key:"bind_timeout" group:"relay" usage:"end an allocation that is not bound within this time" min:"250ms" max:"24h"`
 	HostMigration    time.Duration `key:"host_migration" group:"relay" usage:"for this time after a host has left, let one of its players take its place under the same join code (POST /v1/migrate); a host that was silent for 70 % of idle_timeout has left; relays and API processes of a fleet need the same value; 0: never" min:"0s" max:"5m"`
 	RecoverFor       time.Duration `key:"recover_for" group:"relay" usage:"after a restart, restore allocations of the previous run for this time; 0 disables recovery" min:"0s" max:"1h"`
 	DrainTimeout     time.Duration `key:"drain_timeout" common:"yes" group:"relay" usage:"on SIGTERM, refuse new allocations and wait at most this time for the running ones to end; 0 exits at once" min:"0s" max:"168h"`
-	Workers          int           `key:"workers" common:"yes" group:"relay" usage:"number of sockets and threads per UDP address; 0: one per processor" min:"0" max:"256"`
+	Workers          int           `key:"workers" group:"relay" usage:"number of sockets and threads per UDP address; 0: one per processor" min:"0" max:"256"`
 	WorkerCPUs       CPUs          `key:"worker_cpus" group:"relay" usage:"pin the workers of each UDP address to these {CPUS}, one to each, such as 0-31,64-95; sets the number of workers; if the network cards' interrupts are spread over all of them, each worker gets the datagrams of its CPU; empty: not pinned"`
 	GSO              bool          `key:"gso" group:"relay" usage:"send the datagrams of a batch to one player as one message (UDP GSO), if the kernel supports it"`
 	ReceiveDelay     time.Duration `key:"receive_delay" group:"relay" usage:"wait at most this time for more datagrams, while the worker measures that this saves processor time; adds latency; 0 never waits" min:"0s" max:"10ms"`
@@ -98,16 +98,16 @@ type Config struct {
 	MaxDTLSSessions int `key:"max_dtls_sessions" group:"limits" usage:"maximum number of concurrent DTLS sessions, 2 KB each" min:"1" max:"4194304"`
 
 	LogLevel  string `key:"log_level" common:"yes" group:"log" usage:"minimum {LEVEL} of log records: debug, info, warn or error" oneof:"debug,info,warn,error"`
-	LogFormat string `key:"log_format" common:"yes" group:"log" usage:"{FORMAT} of log records, start-up lines and the error at the end: text or json" oneof:"text,json"`
+	LogFormat string `key:"log_format" common:"yes" group:"log" usage:"{FORMAT} of log records: text or json; also of start-up lines and of the error at the end" oneof:"text,json"`
 
 	AuditFile string `key:"audit_file" group:"log" usage:"append a line of JSON for each change that an operator makes to {FILE}; reopened by a reload; empty: only the log and the console have them"`
 
 	Capture bool `key:"capture" group:"log" usage:"allow operators to capture the messages of a match, with what players send each other, by ferry ctl capture and the console; each capture is audited"`
 
-	AdmissionURL        string `key:"admission_url" common:"yes" group:"hooks" usage:"request admission of each allocation from {URL} before it is made, within 1 s; http:// in private networks only; empty: no admission check"`
+	AdmissionURL        string `key:"admission_url" group:"hooks" usage:"request admission of each allocation from {URL} before it is made, within 1 s; http:// in private networks only; empty: no admission check"`
 	AdmissionSecretFile string `key:"admission_secret_file" group:"hooks" usage:"{FILE} with the secret, 16 characters or more, that signs admission requests"`
 	AdmissionFailOpen   bool   `key:"admission_fail_open" group:"hooks" usage:"admit players if the admission request fails; otherwise they must retry"`
-	WebhookURL          string `key:"webhook_url" common:"yes" group:"hooks" usage:"send events of allocations and players to {URL}; http:// in private networks only; empty: no webhook"`
+	WebhookURL          string `key:"webhook_url" group:"hooks" usage:"send events of allocations and players to {URL}; http:// in private networks only; empty: no webhook"`
 	WebhookSecretFile   string `key:"webhook_secret_file" group:"hooks" usage:"{FILE} with the secret, 16 characters or more, that signs webhook messages; required with webhook_url"`
 
 	Store             Secret        `key:"store" common:"yes" group:"fleet" usage:"{URL} of the store that the fleet shares: redis://, rediss://, redis+sentinel:// or redis+cluster://; it may contain a password"`
