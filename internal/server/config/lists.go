@@ -36,7 +36,6 @@ type Issuer struct {
 	Kind             string   `key:"kind" oneof:"player,server" usage:"kind of all tokens of this issuer: player (default), or server for backends; of the preset development, of those that do not say it"`
 }
 
-// resolve reads HS256KeyFile into HS256Key.
 func (i *Issuer) resolve() (err error) {
 	if i.HS256KeyFile == "" {
 		return nil
@@ -62,7 +61,6 @@ type Quota struct {
 	Regions []string `key:"regions" usage:"ids of the regions in which the project may have hosts, the preferred one first; empty: all"`
 }
 
-// resolve returns an error if the project is missing.
 func (q *Quota) resolve() error {
 	if q.Project == "" {
 		return errors.New("needs project")
@@ -78,7 +76,6 @@ type RegionStore struct {
 	PasswordFile string `key:"password_file" usage:"{FILE} with the password of the store, if its URL has none; empty: store_password_file"`
 }
 
-// resolve returns an error if a required value is missing or the symbol is none of join codes.
 func (s *RegionStore) resolve() error {
 	if s.Region == "" || s.Store == "" {
 		return errors.New("needs region, code_symbol and store")

@@ -52,7 +52,6 @@ func Load(cmd *cli.Command, environ []string, defaults Config) (Loaded, error) {
 // IsZero reports whether nothing was loaded, see [Load].
 func (l Loaded) IsZero() bool { return l.sources == nil }
 
-// sourceDefault is the source of a value that is not set anywhere.
 const sourceDefault = "default"
 
 // Source returns the source of the value of a YAML key: "default", FILE:LINE, the
@@ -67,7 +66,6 @@ func (l Loaded) Source(key string) string {
 // IsSet reports whether the file, the environment or a flag sets the key.
 func (l Loaded) IsSet(key string) bool { return l.Source(key) != sourceDefault }
 
-// fileFlag is the flag of the configuration file.
 const fileFlag = "config"
 
 // Flags returns --config and the flag of every setting. The help shows the
@@ -103,7 +101,6 @@ func (s setting) cliFlag(defaultText string) cli.Flag {
 	return &cli.StringFlag{Name: s.flag(), Usage: usage, Category: s.group, DefaultText: defaultText}
 }
 
-// readFlags reads the flags that are set into c and records their sources.
 func readFlags(cmd *cli.Command, c *Config, sources map[string]string) error {
 	var errs []error
 	for _, s := range flagSettings() {
@@ -122,7 +119,6 @@ func readFlags(cmd *cli.Command, c *Config, sources map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// envPrefix is the prefix of every environment variable.
 const envPrefix = "FERRY_"
 
 // envFile is the variable of the configuration file, as the flag --config.
@@ -148,7 +144,6 @@ func setByKubernetes(name string) bool {
 		name == envPrefix+"PORT" || strings.HasPrefix(name, envPrefix+"PORT_")
 }
 
-// readEnv reads the variables into c and records their sources.
 func readEnv(vars map[string]string, c *Config, sources map[string]string) error {
 	var errs []error
 	known := map[string]bool{envFile: true}
@@ -184,7 +179,6 @@ func readEnv(vars map[string]string, c *Config, sources map[string]string) error
 // thousand tokens.
 const maxFile = 4 << 20
 
-// file is the state of reading a YAML file into a Config.
 type file struct {
 	path    string
 	sources map[string]string // by YAML key
@@ -212,7 +206,6 @@ func readFile(path string, c *Config, sources map[string]string) (readable bool,
 	return root.Kind == yaml.MappingNode, errors.Join(f.errs...)
 }
 
-// document returns the only document of a file, nil if the file is empty.
 func document(text []byte) (*yaml.Node, error) {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	var doc, more yaml.Node
@@ -276,7 +269,6 @@ func (f *file) mapping(n *yaml.Node, into reflect.Value, prefix string) map[stri
 	return lines
 }
 
-// value reads the value of one setting.
 func (f *file) value(n *yaml.Node, s setting, into reflect.Value, name string) {
 	if s.isStructList() {
 		f.items(n, into.Field(s.index), name)
@@ -291,7 +283,6 @@ func (f *file) value(n *yaml.Node, s setting, into reflect.Value, name string) {
 	}
 }
 
-// items reads a list of structs.
 func (f *file) items(n *yaml.Node, list reflect.Value, name string) {
 	if n.Kind != yaml.SequenceNode {
 		f.fail(n, "%s: must be a list", name)

@@ -10,7 +10,6 @@ import (
 	"time"
 )
 
-// setting describes one field of a struct by its tags.
 type setting struct {
 	key      string // YAML key
 	group    string
@@ -63,7 +62,6 @@ func flagSettings() []setting {
 func (s setting) flag() string { return strings.ReplaceAll(s.key, "_", "-") }
 func (s setting) env() string  { return envPrefix + strings.ToUpper(s.key) }
 
-// isStructList reports whether the setting is a list of structs with settings.
 func (s setting) isStructList() bool {
 	return s.kind.Kind() == reflect.Slice && s.kind.Elem().Kind() == reflect.Struct &&
 		len(settings(s.kind.Elem())) > 0
@@ -98,7 +96,6 @@ func (s setting) set(in reflect.Value, texts []string) error {
 	return nil
 }
 
-// check returns an error if v is outside the range or not one of the choices.
 func (s setting) check(v reflect.Value) error {
 	if len(s.oneOf) > 0 && !slices.Contains(s.oneOf, v.String()) {
 		return fmt.Errorf("%q is not one of %s", v.String(), strings.Join(s.oneOf, ", "))
@@ -173,7 +170,6 @@ func formats(v reflect.Value) []string {
 	return texts
 }
 
-// split splits a comma-separated list and trims its items.
 func split(text string) []string {
 	parts := strings.Split(text, ",")
 	for i := range parts {

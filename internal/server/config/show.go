@@ -27,7 +27,6 @@ func (l Loaded) Print(w io.Writer) error {
 	return err
 }
 
-// printItems writes a list of structs without their empty fields.
 func (l Loaded) printItems(b *strings.Builder, s setting, list reflect.Value) {
 	if list.Len() == 0 {
 		fmt.Fprintf(b, "%-40s # %s\n", s.key+": []", l.Source(s.key))
@@ -103,7 +102,6 @@ func equal(x, y reflect.Value) bool {
 	return reflect.DeepEqual(x.Interface(), y.Interface())
 }
 
-// mostBrief is the maximum number of list items in a Change.
 const mostBrief = 3
 
 // brief returns the value in one line. For a list of structs, that is the number of
@@ -127,7 +125,6 @@ func (s setting) brief(v, other reflect.Value) string {
 	return fmt.Sprintf("%d: %s", v.Len(), strings.Join(own, ", "))
 }
 
-// sameItems reports whether both lists have the same items in any order.
 func sameItems(x, y reflect.Value) bool {
 	for i := range x.Len() {
 		if !has(y, x.Index(i)) {

@@ -187,7 +187,6 @@ func (n Name) String() string {
 	return n.Host + ":" + strconv.Itoa(int(n.Port))
 }
 
-// hidden replaces a secret in output.
 const hidden = "[hidden]"
 
 // maxSecretFile is the maximum size of a secret file in bytes: twice the longest token.
@@ -214,7 +213,6 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 // MarshalText returns the result of String.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// resolve applies the default kind and reads SecretFile into Secret.
 func (t *Token) resolve() error {
 	if (t.Secret == "") == (t.SecretFile == "") {
 		return errors.New("needs either secret or secret_file")

@@ -10,7 +10,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
-// acceptFailureEvery is how often a failure to accept connections is logged.
 const acceptFailureEvery = time.Minute
 
 // accepting counts and logs connections that could not be accepted. Listeners share it.
@@ -22,7 +21,6 @@ type accepting struct {
 	failing bool       // a failure was logged, and no recovery since
 }
 
-// config returns what a listener needs to report here.
 func (f *accepting) config(log *slog.Logger) sock.RetryConfig {
 	return sock.RetryConfig{OnError: func(err error) { f.onError(log, err) }, OnRecover: func() { f.onRecover(log) }}
 }
@@ -50,7 +48,6 @@ func (f *accepting) onRecover(log *slog.Logger) {
 	}
 }
 
-// reservedKey is the context key of whether a connection has the reserved descriptor.
 type reservedKey struct{}
 
 // closeReserved ends a connection with the reserved descriptor after its first answer, since

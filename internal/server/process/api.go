@@ -52,7 +52,6 @@ func openAPI(o *Options, p *players, secure *tls.Config, accept sock.RetryConfig
 	return s, nil
 }
 
-// addr returns the address of the port, invalid if there is none.
 func (s *apiServer) addr() netip.AddrPort {
 	if s == nil {
 		return netip.AddrPort{}
@@ -60,7 +59,6 @@ func (s *apiServer) addr() netip.AddrPort {
 	return s.web.addr()
 }
 
-// handle sets the handlers of calls and, if at is not nil, of WebSockets.
 func (s *apiServer) handle(c *config.Config, at *websocket.Transport) error {
 	calls, err := s.handler(c)
 	if err != nil {
@@ -109,7 +107,6 @@ func (s *apiServer) prepare(next *config.Config, changed []string) (_ apply, err
 	}, nil
 }
 
-// addMetrics adds the metrics of the port.
 func (s *apiServer) addMetrics(p *metrics.Process) {
 	r := &s.rejected
 	p.RefusedTotal, p.RefusedHeader, p.EvictedTotal = r.total.Load(), r.header.Load(), r.evictedTotal.Load()
@@ -120,7 +117,6 @@ func (s *apiServer) addMetrics(p *metrics.Process) {
 // api does not learn of binds and counts each for bind_timeout, so it follows the rate of calls.
 func maxOutstanding(c *config.Config) int { return min(max(c.PlayerPerMinute/3, 1), 1<<16) }
 
-// newAPI completes the configuration of the API's handler by the settings and the mode.
 func newAPI(c *config.Config, mode Mode, h httpapi.Config) (*httpapi.Handler, error) {
 	h.Anonymous = mode == Dev
 	h.PlayerPerMinute, h.ServerPerMinute = c.PlayerPerMinute, c.ServerPerMinute
@@ -138,7 +134,6 @@ func newAPI(c *config.Config, mode Mode, h httpapi.Config) (*httpapi.Handler, er
 	return httpapi.New(h)
 }
 
-// withWebSocket adds the WebSocket at / to the API's handler.
 func withWebSocket(api http.Handler, at *websocket.Transport) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if httpapi.RoutePath(r) == "/" {
@@ -184,7 +179,6 @@ func (r *rejections) note(log *slog.Logger, why httpapi.Rejection, now time.Time
 	r.logged, r.closed = now, 0
 }
 
-// rejectionLogEvery is how often the log says that connections are closed for a limit.
 const rejectionLogEvery = time.Minute
 
 const (
@@ -200,7 +194,6 @@ const (
 // sixteen addresses are needed to hold all.
 func perAddress(total int) int { return max(total/16, 1) }
 
-// connLimits returns the limits of connections to the API's port.
 func connLimits(c *config.Config, r *rejections, log *slog.Logger) httpapi.ConnLimits {
 	return httpapi.ConnLimits{
 		Total: c.MaxHTTPConnections, PerAddress: perAddress(c.MaxHTTPConnections),

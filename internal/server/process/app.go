@@ -91,7 +91,6 @@ type App struct {
 	handover     *handover
 }
 
-// lifetime is when Run begins and ends.
 type lifetime struct {
 	began time.Time // when the process did
 	ran   atomic.Bool
@@ -135,8 +134,6 @@ func (a *App) build() error {
 	return nil
 }
 
-// buildBase creates what the other parts need: settings, players, certificates, and the store of a
-// fleet. It opens the operator's port.
 func (a *App) buildBase() (err error) {
 	o := &a.opts
 	a.settings = newSettings(o)
@@ -185,7 +182,6 @@ func (a *App) addPort(name, file string, w *web) {
 	a.handover.ports[file] = w.tcp
 }
 
-// finish connects the parts, and creates what uses all of them.
 func (a *App) finish() (err error) {
 	o := &a.opts
 	if a.history == nil {
@@ -283,7 +279,6 @@ func (a *App) openAPI() (err error) {
 	return nil
 }
 
-// finishAPI sets the handlers of the API's port, if there is one.
 func (a *App) finishAPI() error {
 	if a.api == nil {
 		return nil
@@ -366,7 +361,6 @@ func (a *App) buildRelay() error {
 	return nil
 }
 
-// buildFrontEnd creates the front end of a fleet.
 func (a *App) buildFrontEnd() (err error) {
 	if a.frontEnd, err = newFrontEnd(&a.opts, a.store); err != nil {
 		return err
@@ -379,8 +373,6 @@ func (a *App) buildFrontEnd() (err error) {
 	return nil
 }
 
-// buildService creates the Allocations service: that of a fleet, or that of a single relay with the
-// join codes of the previous run.
 func (a *App) buildService() (err error) {
 	c := &a.opts.Config
 	cfg := alloc.ServiceConfig{
@@ -418,7 +410,6 @@ func (a *App) buildService() (err error) {
 // and a relay of a million allocations stays near 512 MiB.
 const gcPercent = 50
 
-// setGCPercent sets gcPercent, unless the operator has set GOGC.
 func setGCPercent() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -430,7 +421,6 @@ var (
 	errDraining = errors.New("app: draining: new allocations are refused")
 )
 
-// readiness is whether the process accepts requests.
 type readiness struct {
 	serving atomic.Bool
 	drain   *drainer           // nil: without a relay

@@ -60,13 +60,11 @@ func (f *auditFile) reopen() error {
 	return nil
 }
 
-// part returns the file as a part of the process, which closes it.
 func (f *auditFile) part() part {
 	run := func(ctx context.Context) error { <-ctx.Done(); return f.close() }
 	return part{name: "audit", run: run, free: f.close}
 }
 
-// prepare is a [prepare] that opens the file again.
 func (f *auditFile) prepare(*config.Config, []string) (apply, error) {
 	return func(_ context.Context, done *admin.ReloadResult) error {
 		if err := f.reopen(); err != nil {
@@ -76,10 +74,8 @@ func (f *auditFile) prepare(*config.Config, []string) (apply, error) {
 	}, nil
 }
 
-// auditFailureEvery is how often a failure to write is logged.
 const auditFailureEvery = time.Minute
 
-// Write implements io.Writer.
 func (f *auditFile) Write(line []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

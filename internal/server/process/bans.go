@@ -29,7 +29,6 @@ import (
 // other processes.
 const bansEvery = 2 * time.Second
 
-// banStore keeps the bans of a fleet: redisstore.Stores.
 type banStore interface {
 	SetBan(ctx context.Context, id, text string, until time.Time, most int) error
 	RestoreBans(ctx context.Context, all []redisstore.Ban, number uint64) (bool, error)
@@ -37,7 +36,6 @@ type banStore interface {
 	Bans(ctx context.Context) (bans []redisstore.Ban, number uint64, err error)
 }
 
-// bannedRelay is the part of engine.Server that applies bans.
 type bannedRelay interface {
 	SetBannedSources([]netip.Prefix)
 	Allocations(context.Context, engine.Filter, uint32, int) ([]engine.Allocation, uint32, error)
@@ -45,7 +43,6 @@ type bannedRelay interface {
 	End(context.Context, proto.AllocationID) error
 }
 
-// bannedWebSocket is the part of websocket.Transport that applies bans.
 type bannedWebSocket interface {
 	SetBannedSources([]netip.Prefix)
 	ConnectionsFrom(netip.Prefix) int
@@ -110,7 +107,6 @@ func newBanKeeper(o *Options, r *localRelay, store *redisstore.Stores) (*banKeep
 	return k, k.load()
 }
 
-// load reads the file.
 func (k *banKeeper) load() error {
 	all, err := openBans(k.file)
 	if err != nil {
@@ -150,7 +146,6 @@ func (k *banKeeper) run(ctx context.Context) error {
 	}
 }
 
-// refresh reads the bans of the fleet, and ends those whose time is over.
 func (k *banKeeper) refresh(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -254,7 +249,6 @@ func (k *banKeeper) write(ctx context.Context, b *ban.Ban) error {
 	return k.store.SetBan(ctx, s.ID, s.Text, s.Until, ban.Max)
 }
 
-// encodeBan returns a ban as the store has it.
 func encodeBan(b *ban.Ban) (redisstore.Ban, error) {
 	text, err := json.Marshal(b)
 	return redisstore.Ban{ID: b.ID, Text: string(text), Until: b.Until}, err
@@ -286,8 +280,6 @@ func (k *banKeeper) apply(ctx context.Context) {
 	}
 }
 
-// remove ends the allocations of a banned player, or those that are bound from a banned
-// network.
 func (k *banKeeper) remove(ctx context.Context, b *ban.Ban) error {
 	return k.eachOf(ctx, b, func(a *engine.Allocation) error {
 		err := k.relay.Kick(ctx, a.ID)
@@ -328,7 +320,6 @@ func (k *banKeeper) eachOf(ctx context.Context, b *ban.Ban, do func(*engine.Allo
 	}
 }
 
-// affected counts what a ban of a network would end on the relay of this process now.
 func (k *banKeeper) affected(ctx context.Context, p netip.Prefix) (all operator.Affected, err error) {
 	if k.websocket != nil {
 		all.WebSockets = k.websocket.ConnectionsFrom(p)
@@ -344,7 +335,6 @@ func (k *banKeeper) affected(ctx context.Context, p netip.Prefix) (all operator.
 	return all, err
 }
 
-// List implements admin.Bans.
 func (k *banKeeper) List() admin.BanList {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -356,7 +346,6 @@ func (k *banKeeper) List() admin.BanList {
 	return list
 }
 
-// Add implements admin.Bans.
 func (k *banKeeper) Add(ctx context.Context, b ban.Ban) (ban.Ban, error) {
 	if !k.writes {
 		return b, admin.ErrBanElsewhere
@@ -389,7 +378,6 @@ func (k *banKeeper) Add(ctx context.Context, b ban.Ban) (ban.Ban, error) {
 	return b, nil
 }
 
-// Remove implements admin.Bans.
 func (k *banKeeper) Remove(ctx context.Context, id string) error {
 	if !k.writes {
 		return admin.ErrBanElsewhere

@@ -10,7 +10,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/host/foreign"
 )
 
-// bindError returns the error of a listener with its setting, its address, and what to do.
 func bindError(setting, network string, addr netip.AddrPort, err error) error {
 	text, do := bindFault(network, addr, err)
 	if do == "" {
@@ -33,7 +32,6 @@ func bindFault(network string, addr netip.AddrPort, err error) (text, do string)
 	return err.Error(), ""
 }
 
-// holderOf names the process that holds a port, as far as it is known.
 func holderOf(network string, addr netip.AddrPort) string {
 	h, ok := foreign.FindHolder(network, addr)
 	switch {
@@ -45,10 +43,8 @@ func holderOf(network string, addr netip.AddrPort) string {
 	return fmt.Sprintf("%s (process %d)", h.Program, h.Process)
 }
 
-// programName is the name of this program's file.
 const programName = "ferry"
 
-// udpError adds the setting to an error of the relay about one of its addresses.
 func udpError(addrs []netip.AddrPort, err error) error {
 	if !errors.Is(err, engine.ErrListen) {
 		return err

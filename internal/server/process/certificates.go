@@ -59,7 +59,6 @@ func certificateFaultOf(c *tls.Certificate, name string, now time.Time) (f certi
 	return certificateFault{}
 }
 
-// namesIn returns the names in a certificate.
 func namesIn(x *x509.Certificate) string {
 	names := slices.Clone(x.DNSNames)
 	for _, ip := range x.IPAddresses {
@@ -71,7 +70,6 @@ func namesIn(x *x509.Certificate) string {
 	return strings.Join(names, ", ")
 }
 
-// certificateWarnings returns sentences about certificate files that clients refuse.
 func certificateWarnings(c *config.Config) (all []string) {
 	for _, file := range []struct{ setting, cert, key, name string }{
 		{"tls_cert", c.TLSCert, c.TLSKey, c.AdvertiseName.Host},
@@ -129,7 +127,6 @@ func (k *certificates) tls() *tls.Config {
 	return k.file.tls()
 }
 
-// ends returns when each certificate expires, by file or name.
 func (k *certificates) ends() map[string]time.Time {
 	switch {
 	case k == nil:
@@ -140,7 +137,6 @@ func (k *certificates) ends() map[string]time.Time {
 	return k.file.ends()
 }
 
-// faults returns the fault of each certificate, by file or name.
 func (k *certificates) faults(now time.Time) map[string]certificateFault {
 	switch {
 	case k == nil:
@@ -151,7 +147,6 @@ func (k *certificates) faults(now time.Time) map[string]certificateFault {
 	return k.file.faults(now)
 }
 
-// states returns the state of each certificate, by file or name.
 func (k *certificates) states() map[string]metrics.Certificate {
 	all, faults := make(map[string]metrics.Certificate), k.faults(time.Now())
 	for name, end := range k.ends() {

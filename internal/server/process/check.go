@@ -110,7 +110,6 @@ var forPublicAccess = []string{
 	"drain_timeout", "runtime_dir",
 }
 
-// idleIn returns the settings without effect in a mode.
 func idleIn(mode Mode) (idle []string) {
 	if !mode.hasAPI() {
 		idle = append(idle, ofCalls...)
@@ -172,7 +171,6 @@ func Check(c config.Config, mode Mode) error {
 	return errors.Join(errs...)
 }
 
-// checkRelay checks the settings of the relay.
 func checkRelay(c *config.Config, mode Mode) error {
 	_, err := advertise(listen(c), c.Advertise, ownAddresses(mode))
 	errs := []error{err, checkName(c), checkWorkerCPUs(c)}
@@ -196,7 +194,6 @@ func checkWorkerCPUs(c *config.Config) error {
 	return nil
 }
 
-// checkCalls checks the settings of the API.
 func checkCalls(c *config.Config, mode Mode) error {
 	var errs []error
 	if mode != Dev {
@@ -300,7 +297,6 @@ func Advice(c config.Config, mode Mode) (all []string) {
 	return all
 }
 
-// checkName refuses an advertised name for which no certificate is fetched.
 func checkName(c *config.Config) error {
 	name := c.AdvertiseName.Host
 	if len(c.ACMEDomains) == 0 || name == "" {
@@ -314,7 +310,6 @@ func checkName(c *config.Config) error {
 	return fmt.Errorf("app: advertise_name: %s is not among acme_domains, so its certificate would not have that name", name)
 }
 
-// checkPublic refuses settings that are unsafe on the internet.
 func checkPublic(c *config.Config) error {
 	var errs []error
 	if len(c.Tokens) == 0 && len(c.Issuers) == 0 {

@@ -20,10 +20,8 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/operator/console"
 )
 
-// consoleRefusals is how many refused messages the console gets at once.
 const consoleRefusals = 500
 
-// countMatches returns the number of matches of the relay.
 func (r *localRelay) countMatches(ctx context.Context) (n int, err error) {
 	all, err := r.engine.Usage(ctx)
 	for _, u := range all {
@@ -32,7 +30,6 @@ func (r *localRelay) countMatches(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// summaries is [admin.Summaries] of the fleet.
 func (r fleetOperator) summaries(ctx context.Context, relays []string) map[string]operator.Summary {
 	return admin.Summaries(ctx, r, relays)
 }
@@ -63,7 +60,6 @@ func (a *App) status() *status {
 	}
 }
 
-// state returns the state of this process as operator.Node has it.
 func (s *status) state() string {
 	switch s.ready.check() {
 	case nil:
@@ -82,14 +78,12 @@ func (s *status) url() string {
 	return s.api.web.url()
 }
 
-// announcement returns what an API process announces to the others.
 func (s *status) announcement() placement.APIProcess {
 	return placement.APIProcess{
 		Name: hostname(), URL: s.url(), Version: s.opts.Version, State: s.state(), Up: time.Since(s.since),
 	}
 }
 
-// nodes returns this process and, for an API, all other processes of its fleet.
 func (s *status) nodes(context.Context) (operator.Nodes, error) {
 	st := s.relay.stats()
 	n := operator.Node{
@@ -113,7 +107,6 @@ func (s *status) nodes(context.Context) (operator.Nodes, error) {
 	return all, nil
 }
 
-// metrics returns the metrics of the process.
 func (s *status) metrics() metrics.Process {
 	p := metrics.Process{AcceptFailed: s.accepting.failed.Load()}
 	if s.api != nil {
@@ -127,7 +120,6 @@ func (s *status) metrics() metrics.Process {
 	return p
 }
 
-// conditions returns what an operator should know of the process.
 func (s *status) conditions() (all []console.Condition) {
 	add := func(name, state, format string, args ...any) {
 		all = append(all, console.Condition{Name: name, State: state, Text: fmt.Sprintf(format, args...)})
@@ -163,7 +155,6 @@ func (s *status) conditions() (all []console.Condition) {
 	return all
 }
 
-// storeConditions adds what an operator should know of each store.
 func storeConditions(stores *redisstore.Stores, add func(name, state, format string, args ...any)) {
 	for _, s := range stores.All() {
 		name := strings.TrimSpace("store " + s.Regions.Own())
@@ -177,7 +168,6 @@ func storeConditions(stores *redisstore.Stores, add func(name, state, format str
 	}
 }
 
-// conditions adds what an operator should know of the relay.
 func (r *localRelay) conditions(add func(name, state, format string, args ...any)) {
 	st := r.engine.Stats()
 	if n := r.restart.pending(st.Rebuilt); n > 0 {
@@ -221,7 +211,6 @@ func (r *localRelay) conditions(add func(name, state, format string, args ...any
 // lossesOver is the time over which the console shows losses, and twice that at most.
 const lossesOver = time.Minute
 
-// hostLosses shows what the network namespace has lost recently.
 type hostLosses struct {
 	root fs.FS // nil: that of the machine, with its queues
 
@@ -230,16 +219,13 @@ type hostLosses struct {
 	nextAt     time.Time
 }
 
-// hostCounters are those of all sockets and interfaces of the network namespace.
 type hostCounters struct {
 	udp    machine.UDP
 	queues machine.Queues
 }
 
-// losses returns a line for each kind of loss.
 func (c hostCounters) losses() []machine.Line { return append(c.udp.Losses(), c.queues.Losses()...) }
 
-// read returns the counters since the namespace began.
 func (l *hostLosses) read() hostCounters {
 	if l.root != nil {
 		return hostCounters{udp: machine.ReadUDP(l.root)}

@@ -15,7 +15,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 )
 
-// drainLogInterval is the time between two log lines about a drain.
 const drainLogInterval = 10 * time.Second
 
 // drainer drains the relay of the process, at whose end Run returns. The relay does the work. Any
@@ -44,7 +43,6 @@ func (d *drainer) isOn() bool {
 	return d.on
 }
 
-// set records a drain, and returns a function that undoes it.
 func (d *drainer) set(cfg engine.DrainConfig, final bool) (undo func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -106,7 +104,6 @@ func (d *drainer) Undrain(ctx context.Context) error {
 	return nil
 }
 
-// DrainState returns the state of the drain.
 func (d *drainer) DrainState() operator.DrainState {
 	left := d.relay.Stats().Allocations
 	d.mu.Lock()
@@ -124,7 +121,6 @@ func drainDefaults(c *config.Config) engine.DrainConfig {
 	return engine.DrainConfig{Deadline: cmp.Or(c.DrainTimeout, admin.DefaultDeadline)}
 }
 
-// watch logs the state of a drain every 10 s, until ctx ends.
 func (d *drainer) watch(ctx context.Context) {
 	periodic.Run(ctx, drainLogInterval, func() {
 		if d.isOn() {
@@ -142,7 +138,6 @@ func (d *drainer) logState(what string) {
 	d.log.Info(what, fields...)
 }
 
-// logEnd logs how the drain ended.
 func (d *drainer) logEnd() {
 	state := d.DrainState()
 	if state.Allocations > state.Threshold {

@@ -14,7 +14,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/config"
 )
 
-// proxyPort is the default port of a reverse proxy.
 const proxyPort = 443
 
 // endpoints returns the server endpoints that are advertised to players: addresses for
@@ -61,7 +60,6 @@ func webEndpoints(c *config.Config, advertised []netip.AddrPort, api netip.AddrP
 	}}, ""
 }
 
-// localWebEndpoints returns the advertised addresses at which the API can be reached.
 func localWebEndpoints(advertised []netip.AddrPort, api netip.AddrPort) (all []alloc.ServerEndpoint, why string) {
 	var ips []netip.Addr
 	for _, addr := range advertised {
@@ -149,7 +147,6 @@ func distinct(listen []netip.AddrPort, hosts []config.Host) error {
 	return nil
 }
 
-// configuredHost returns the address in the settings for the family of l.
 func configuredHost(l netip.AddrPort, hosts []config.Host) (netip.AddrPort, bool) {
 	for _, h := range hosts {
 		if h.IP.Is4() != l.Addr().Is4() {
@@ -163,7 +160,6 @@ func configuredHost(l netip.AddrPort, hosts []config.Host) (netip.AddrPort, bool
 	return netip.AddrPort{}, false
 }
 
-// onlyAddress returns the only address of the family of l, with the port of l.
 func onlyAddress(l netip.AddrPort, own []netip.Addr) (found netip.AddrPort, ok bool) {
 	for _, ip := range own {
 		if ip.Is4() != l.Addr().Is4() {
@@ -195,7 +191,6 @@ func ownAddresses(mode Mode) []netip.Addr {
 	return orLoopback(own, families)
 }
 
-// machineAddresses returns all addresses of this machine.
 func machineAddresses() (ips []netip.Addr) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -238,7 +233,6 @@ func isPublic(ip netip.Addr) bool {
 	return ip.IsGlobalUnicast() && !ip.IsPrivate() && !shared.Contains(ip)
 }
 
-// qosAddress returns the address that answers QoS probes: the first advertised UDP address.
 func qosAddress(endpoints []alloc.ServerEndpoint) string {
 	for _, e := range endpoints {
 		if e.ConnectionType == "udp" {

@@ -33,8 +33,7 @@ const (
 	// wakeWithin is how long an API process waits for the store at its start before it
 	// becomes ready without it.
 	wakeWithin = 5 * time.Second
-	// wakeEvery is the interval of its checks.
-	wakeEvery = 20 * time.Millisecond
+	wakeEvery  = 20 * time.Millisecond
 )
 
 // frontEnd is the part of an API process that calls the relays of its fleet. Its fields
@@ -73,7 +72,6 @@ func newFrontEnd(o *Options, store *redisstore.Stores) (_ *frontEnd, err error) 
 	return f, err
 }
 
-// regionSymbols returns the first symbol of the join codes of each region that has a store of its own.
 func regionSymbols(c *config.Config) map[string]string {
 	symbols := make(map[string]string)
 	for i := range c.RegionStores {
@@ -110,7 +108,6 @@ func (f *frontEnd) wake(ctx context.Context) bool {
 	}
 }
 
-// nodes returns the other processes of the fleet as this process sees them.
 func (f *frontEnd) nodes() (all operator.Nodes) {
 	now := time.Now()
 	away, allAway := f.fleet.StoresAway()
@@ -168,10 +165,8 @@ const (
 	// findWithin limits the time to find the relay of an allocation and to call it. Half
 	// of it is for the store, which has the homes of hosts.
 	findWithin = 2 * time.Second
-	// askAtOnce is how many relays are called concurrently.
-	askAtOnce = 64
-	// maxNamed is the most relays that an error names.
-	maxNamed = 8
+	askAtOnce  = 64
+	maxNamed   = 8
 )
 
 // fleetOperator implements admin.Fleet: it passes an operator's requests from an API process
@@ -186,7 +181,6 @@ type fleetOperator struct {
 
 var _ admin.Fleet = fleetOperator{}
 
-// operator returns the fleetOperator of the fleet.
 func (f *frontEnd) operator() fleetOperator {
 	return fleetOperator{nodes: f.fleet.Nodes, ready: f.fleet.Ready, dial: f.dialer.Operator, homeOf: f.fleet.HomeOf}
 }
@@ -196,17 +190,14 @@ func (r fleetOperator) Drain(ctx context.Context, relay string, cfg engine.Drain
 	return r.drainState(relay, func(o rpc.Operator) (operator.DrainState, error) { return o.Drain(ctx, cfg) })
 }
 
-// Undrain ends the drain of a relay.
 func (r fleetOperator) Undrain(ctx context.Context, relay string) (operator.DrainState, error) {
 	return r.drainState(relay, func(o rpc.Operator) (operator.DrainState, error) { return o.Undrain(ctx) })
 }
 
-// Page returns a page about a relay.
 func (r fleetOperator) Page(ctx context.Context, relay, target string) (operator.Page, error) {
 	return callRelay(r, relay, func(o rpc.Operator) (operator.Page, error) { return o.Page(ctx, target) })
 }
 
-// RelayOf returns the relay that has a host.
 func (r fleetOperator) RelayOf(ctx context.Context, id proto.AllocationID) (string, error) {
 	home, err := r.homeOf(ctx, id)
 	if errors.Is(err, alloc.ErrNotFound) {
@@ -226,14 +217,12 @@ func (r fleetOperator) operatorOf(relay string) (rpc.Operator, error) {
 	return r.dial(nodes[i].Node), nil
 }
 
-// drainState calls a relay and returns the state of its drain, with a deadline in whole seconds.
 func (r fleetOperator) drainState(relay string, do func(rpc.Operator) (operator.DrainState, error)) (operator.DrainState, error) {
 	s, err := callRelay(r, relay, do)
 	s.Deadline = s.Deadline.Truncate(time.Second)
 	return s, err
 }
 
-// callRelay calls a relay by its id.
 func callRelay[T any](r fleetOperator, relay string, do func(rpc.Operator) (T, error)) (answer T, err error) {
 	o, err := r.operatorOf(relay)
 	if err == nil {
@@ -252,18 +241,14 @@ func clusterError(err error) error {
 	return err
 }
 
-// End ends an allocation on any relay.
 func (r fleetOperator) End(ctx context.Context, id proto.AllocationID) error {
 	return r.onRelayOf(ctx, id, func(ctx context.Context, o rpc.Operator) (bool, error) { return o.Close(ctx, id) })
 }
 
-// Kick removes a player from its match on any relay.
 func (r fleetOperator) Kick(ctx context.Context, id proto.AllocationID) error {
 	return r.onRelayOf(ctx, id, func(ctx context.Context, o rpc.Operator) (bool, error) { return o.Kick(ctx, id) })
 }
 
-// relayCall is an operation on an allocation at one relay, which reports whether the
-// allocation exists there.
 type relayCall func(context.Context, rpc.Operator) (bool, error)
 
 // onRelayOf calls the relay of an allocation: for a host the one in the store, else all
@@ -284,7 +269,6 @@ func (r fleetOperator) onRelayOf(ctx context.Context, id proto.AllocationID, do 
 	return clusterError(err)
 }
 
-// home returns the home of a host from the store.
 func (r fleetOperator) home(ctx context.Context, id proto.AllocationID) (placement.Home, bool) {
 	ctx, cancel := context.WithTimeout(ctx, findWithin/2)
 	defer cancel()
@@ -321,13 +305,11 @@ func (r fleetOperator) onAllRelays(ctx context.Context, nodes []placement.Candid
 	return notFoundError(nodes, verdicts, unsure)
 }
 
-// relayResult is the result of one relay.
 type relayResult struct {
 	found bool
 	err   error
 }
 
-// final reports whether the relay has the allocation.
 func (v relayResult) final() bool {
 	return v.err == nil && v.found || errors.Is(v.err, engine.ErrKickHost)
 }
@@ -412,7 +394,6 @@ func storeConfigs(c *config.Config, mode Mode, log *slog.Logger) ([]redisstore.C
 	return all, err
 }
 
-// baseStoreConfig returns what the settings say of all stores.
 func baseStoreConfig(c *config.Config, log *slog.Logger) (redisstore.Config, error) {
 	cfg := redisstore.Config{Timeout: c.StoreTimeout, Logger: log}
 	var errs []error
@@ -433,7 +414,6 @@ func baseStoreConfig(c *config.Config, log *slog.Logger) (redisstore.Config, err
 	return cfg, errors.Join(errs...)
 }
 
-// readPassword reads the password of a store from the file that a setting names.
 func readPassword(setting, file string) (string, error) {
 	password, err := config.ReadSecret(file)
 	if err != nil {
@@ -501,7 +481,6 @@ func checkRegions(ctx context.Context, stores *redisstore.Stores, mode Mode, reg
 	return errors.Join(errs...)
 }
 
-// storeSetting names the setting of the store of a region.
 func storeSetting(region string) string {
 	if region == "" {
 		return "store"
@@ -509,7 +488,6 @@ func storeSetting(region string) string {
 	return "region_stores, region " + region
 }
 
-// clusterFiles returns the files of the process's certificate in its fleet.
 func clusterFiles(c *config.Config) rpc.Files {
 	return rpc.Files{Certificate: c.ClusterCert, Key: c.ClusterKey, CA: c.ClusterCA}
 }
@@ -571,7 +549,6 @@ func controlAddress(advertise string, listen netip.AddrPort, advertised []alloc.
 	return net.JoinHostPort(advertised[0].Host, port), nil
 }
 
-// hostname returns the name of a process without an id.
 func hostname() string {
 	name, err := os.Hostname()
 	if err != nil {

@@ -16,16 +16,13 @@ import (
 	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 )
 
-// withdrawWithin limits the last call of apiProcesses.
 const withdrawWithin = time.Second
 
-// processRegistry is the part of redisstore.Stores for API processes.
 type processRegistry interface {
 	AnnounceAPI(context.Context, placement.APIProcess) ([]placement.SeenAPIProcess, error)
 	WithdrawAPI(ctx context.Context, boot uint64) error
 }
 
-// apiProcesses announces this API process in the store and knows the others.
 type apiProcesses struct {
 	registry processRegistry
 	own      func() placement.APIProcess // without Boot
@@ -42,7 +39,6 @@ func newAPIProcesses(r processRegistry, own func() placement.APIProcess, log *sl
 	return &apiProcesses{registry: r, own: own, boot: rand.Uint64(), log: log}
 }
 
-// run announces the process until ctx ends, and then removes its entry.
 func (p *apiProcesses) run(ctx context.Context) error {
 	p.announce(ctx)
 	periodic.Run(ctx, placement.HeartbeatEvery, func() { p.announce(ctx) })
@@ -69,7 +65,6 @@ func (p *apiProcesses) announce(ctx context.Context) {
 	p.read = time.Now()
 }
 
-// nodes returns the other API processes.
 func (p *apiProcesses) nodes(storeAway bool) (all []operator.Node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -84,7 +84,6 @@ func (a *App) buildMember() error {
 	return nil
 }
 
-// restore announces the hosts of the previous run.
 func (m *member) restore() {
 	for _, kept := range m.relay.engine.KeptCodes() {
 		m.announcer.HostReturned(kept.Host, kept.Tenant)
@@ -93,7 +92,6 @@ func (m *member) restore() {
 	}
 }
 
-// subscribe announces hosts, and drains of the relay.
 func (m *member) subscribe(s *events.Stream) {
 	s.Reserve.Subscribe(func(e engine.ReserveEvent) {
 		if e.Role == alloc.RoleHost {
@@ -128,13 +126,10 @@ func (m *member) announcement() placement.Node {
 	return n
 }
 
-// onHostLost is called for a host that cannot be joined any more, since an older host has
-// its code.
 func (m *member) onHostLost(host proto.AllocationID) {
 	m.log.Warn("the join code of a host leads to another host, since the store had lost it", "host", host)
 }
 
-// clusterOperator implements cluster.Operator with the relay of this process.
 type clusterOperator struct {
 	relay *localRelay
 	pages http.Handler // the pages of the relay
@@ -142,7 +137,6 @@ type clusterOperator struct {
 
 var _ rpc.Operator = clusterOperator{}
 
-// Page returns a page about the relay of this process.
 func (o clusterOperator) Page(ctx context.Context, target string) (operator.Page, error) {
 	return admin.RenderPage(ctx, o.pages, target, rpc.MaxPage), nil
 }
@@ -159,7 +153,6 @@ func (o clusterOperator) Drain(ctx context.Context, cfg engine.DrainConfig) (ope
 	return o.state(o.relay.drain.Drain(ctx, cfg))
 }
 
-// Undrain is drainer.Undrain.
 func (o clusterOperator) Undrain(ctx context.Context) (operator.DrainState, error) {
 	return o.state(o.relay.drain.Undrain(ctx))
 }
@@ -171,12 +164,10 @@ func (o clusterOperator) state(err error) (operator.DrainState, error) {
 	return o.relay.drain.DrainState(), nil
 }
 
-// Kick removes a player from its match.
 func (o clusterOperator) Kick(ctx context.Context, id proto.AllocationID) (there bool, err error) {
 	return o.change(ctx, id, o.relay.engine.Kick)
 }
 
-// Close ends an allocation.
 func (o clusterOperator) Close(ctx context.Context, id proto.AllocationID) (there bool, err error) {
 	return o.change(ctx, id, o.relay.engine.End)
 }
@@ -189,7 +180,6 @@ func (o clusterOperator) change(ctx context.Context, id proto.AllocationID, do f
 	return missing == nil, do(ctx, id)
 }
 
-// trafficOver is the least time over which the traffic is measured.
 const trafficOver = time.Second
 
 // traffic measures the rates of a relay. It belongs to its only caller.
@@ -231,7 +221,6 @@ type load struct {
 	spent map[string]time.Duration // CPU time, by thread
 }
 
-// threadsDir has a directory for each thread, on Linux.
 const threadsDir = "/proc/self/task"
 
 // measure returns the fraction of a processor that the busiest thread used since the last
@@ -288,7 +277,6 @@ const (
 	scopeBytes       = "bytes:" // per second
 )
 
-// leases return the usage of a project in a fleet: the sum of the relays' reports.
 type leases struct {
 	store *redisstore.Stores // set before the first call of usage
 }

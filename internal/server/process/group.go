@@ -86,7 +86,6 @@ func (g *group) start(ctx context.Context, fail func(error)) (stops []func()) {
 	return stops
 }
 
-// free releases all parts, none of which was run.
 func (g *group) free() error { return freeAll(g.parts) }
 
 // freeAll releases parts that are never run, the last one first.

@@ -23,8 +23,6 @@ type localCodes struct {
 	migrating migratingHosts
 }
 
-// restore continues with the codes of the run before, and with those of the process before this
-// one.
 func (c *localCodes) restore(migrating []migratingCode) {
 	for _, kept := range c.relay.KeptCodes() {
 		c.store.Restore(kept.Tenant, kept.Code, kept.Host)
@@ -33,7 +31,6 @@ func (c *localCodes) restore(migrating []migratingCode) {
 	c.migrating.restore(c.store, migrating)
 }
 
-// subscribe keeps the codes of live hosts, and moves that of a host whose place a player has taken.
 func (c *localCodes) subscribe(s *events.Stream) {
 	s.Bind.Subscribe(func(e engine.BindEvent) {
 		if e.First {
@@ -95,7 +92,6 @@ type migratingCode struct {
 	Code   string
 }
 
-// codes returns the join codes that still lead to these hosts.
 func (v *migratingHosts) codes(store *alloc.MemoryStore) (all []migratingCode) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -107,7 +103,6 @@ func (v *migratingHosts) codes(store *alloc.MemoryStore) (all []migratingCode) {
 	return all
 }
 
-// restore continues with the codes of the process before this one.
 func (v *migratingHosts) restore(store *alloc.MemoryStore, all []migratingCode) {
 	for _, c := range all {
 		store.Restore(c.Tenant.Hash(), c.Code, c.Host)

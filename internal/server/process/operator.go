@@ -78,7 +78,6 @@ func openOperator(o *Options, certificates *certificates) (*operatorServer, erro
 	return s, nil
 }
 
-// handler returns the admin pages for these settings.
 func (s *operatorServer) handler(c *config.Config) (*admin.Pages, error) {
 	cfg := s.fixed
 	var err error
@@ -92,7 +91,6 @@ func (s *operatorServer) handler(c *config.Config) (*admin.Pages, error) {
 	return admin.New(cfg), nil
 }
 
-// handle sets the pages.
 func (s *operatorServer) handle(c *config.Config) error {
 	pages, err := s.handler(c)
 	if err != nil {
@@ -102,7 +100,6 @@ func (s *operatorServer) handle(c *config.Config) error {
 	return nil
 }
 
-// prepare is a [prepare] for the pages.
 func (s *operatorServer) prepare(next *config.Config, _ []string) (apply, error) {
 	pages, err := s.handler(next)
 	if err != nil {
@@ -114,7 +111,6 @@ func (s *operatorServer) prepare(next *config.Config, _ []string) (apply, error)
 	}, nil
 }
 
-// viewer is [admin.Pages.Viewer] of the pages in force.
 func (s *operatorServer) viewer(r *http.Request) (name string, ok bool) {
 	pages, ok := (*s.pages.current.Load()).(*admin.Pages)
 	if !ok {
@@ -123,7 +119,6 @@ func (s *operatorServer) viewer(r *http.Request) (name string, ok bool) {
 	return pages.Viewer(r)
 }
 
-// buildOperator creates the operator's pages.
 func (a *App) buildOperator(m *metrics.Metrics) error {
 	s, now := a.operator, a.status()
 	lines, _ := a.opts.Logger.Handler().(*console.Log) // see New
@@ -194,7 +189,6 @@ func relayConfig(a *App) *admin.RelayConfig {
 	return r
 }
 
-// captureOf returns engine.Server.Capture of a relay, as long as the settings allow it.
 func captureOf(r *localRelay, s *settings) admin.CaptureFunc {
 	return func(ctx context.Context, match proto.AllocationID, each func(*engine.Captured) error) (lost uint64, err error) {
 		if now := s.current(); !now.Capture {
@@ -204,10 +198,8 @@ func captureOf(r *localRelay, s *settings) admin.CaptureFunc {
 	}
 }
 
-// errOIDCToken: without a token there are no sessions.
 var errOIDCToken = errors.New("app: admin_oidc_issuer needs admin_token_file: its token signs the sessions of the console")
 
-// adminOIDC returns the sign-in of people, nil if there is none.
 func adminOIDC(c *config.Config) (*admin.OIDC, error) {
 	o := &admin.OIDC{Issuer: c.OIDCIssuer, ClientID: c.OIDCClientID, Operators: c.OIDCOperators, Viewers: c.OIDCViewers}
 	switch {
@@ -229,7 +221,6 @@ func adminOIDC(c *config.Config) (*admin.OIDC, error) {
 	return o, nil
 }
 
-// adminToken reads the operator's token, empty if there is none.
 func adminToken(c *config.Config) (string, error) {
 	if c.AdminToken == "" {
 		return "", nil

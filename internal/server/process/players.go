@@ -44,7 +44,6 @@ type players struct {
 	newSender      chan *hooks.Webhooks // capacity 1: a new sender, for run
 }
 
-// counter returns what projects use of the relay in this process: engine.Server.
 type counter interface {
 	Projects(ctx context.Context, names ...string) ([]engine.ProjectUsage, error)
 }
@@ -69,7 +68,6 @@ func newPlayers(c *config.Config, mode Mode, log *slog.Logger) (*players, error)
 	return p, nil
 }
 
-// usage returns the usage of a project: on the relay in this process, or in the fleet.
 func (p *players) usage(ctx context.Context, project string) (quota.Usage, error) {
 	if p.mode == API {
 		return p.leases.usage(ctx, project)
@@ -90,10 +88,8 @@ func (p *players) admitOnRelay(project string, allocations, players int) error {
 	})
 }
 
-// hasBandwidthQuotas reports whether a project has a quota of bandwidth.
 func (p *players) hasBandwidthQuotas() bool { return p.policy.Load().metered }
 
-// allowedRegions returns the regions in which a tenant may have hosts, none for all.
 func (p *players) allowedRegions(t alloc.Tenant) []string { return p.policy.Load().regions[t.Project] }
 
 // admit is called before each reservation. It checks bans and quotas first, since they need no
@@ -114,7 +110,6 @@ func (p *players) admit(ctx context.Context, a alloc.AdmissionRequest) error {
 	return nil
 }
 
-// subscribe sends events to the webhooks, with the names of owners in the directory.
 func (p *players) subscribe(s *events.Stream, d *history.Directory) {
 	s.Reservation.Subscribe(func(e alloc.ReservationEvent) {
 		if w := p.policy.Load().webhooks; w != nil {
@@ -180,8 +175,6 @@ func (p *players) close() {
 	}
 }
 
-// issuerWarnings returns warnings about issuers that accept more than was probably
-// intended.
 func issuerWarnings(c *config.Config) (all []string) {
 	for i, issuer := range c.Issuers {
 		if issuer.Preset == "development" && issuer.Project == "" {
@@ -332,7 +325,6 @@ func (t *policy) setWebhooks(c *config.Config, sender *hooks.Webhooks, log *slog
 	return nil
 }
 
-// setQuotas creates the guard of quotas.
 func (t *policy) setQuotas(c *config.Config, was *policy) (err error) {
 	var errs []error
 	limits := make(map[string]quota.Limits)
@@ -351,7 +343,6 @@ func (t *policy) setQuotas(c *config.Config, was *policy) (err error) {
 	return errors.Join(append(errs, err)...)
 }
 
-// issuers converts the settings to rules. Empty fields come from the preset.
 func issuers(c *config.Config) (all []identity.Issuer) {
 	for _, i := range c.Issuers {
 		rule := identity.Issuer{
@@ -371,7 +362,6 @@ func issuers(c *config.Config) (all []identity.Issuer) {
 	return all
 }
 
-// authenticate returns the verifier of issuers' tokens, nil if there is no issuer.
 func (t *policy) authenticate() func(context.Context, string) (httpapi.Identity, error) {
 	if !t.hasIssuers {
 		return nil
@@ -396,7 +386,6 @@ func (t *policy) authenticate() func(context.Context, string) (httpapi.Identity,
 	}
 }
 
-// stats returns the counters of the current policy.
 func (p *players) stats() (all metrics.Players) {
 	t := p.policy.Load()
 	if t.hasIssuers {
@@ -446,13 +435,11 @@ func (b *bandwidth) measure(all []engine.ProjectUsage, now time.Time) map[string
 	return perSecond
 }
 
-// rates are the bytes per second of projects on the relay in this process.
 type rates struct {
 	mu  sync.Mutex // guards now
 	now map[string]int64
 }
 
-// of returns the bytes per second of a project.
 func (r *rates) of(project string) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

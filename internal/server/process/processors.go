@@ -25,26 +25,21 @@ import (
 // the cores among the threads. docs/research/experiments.md has latencies beside saturated UDP.
 const receiversPerSpare = 2
 
-// spareProcessors returns how many processors of Go's scheduler there are besides those of
-// the workers.
 func spareProcessors(receivers int) int { return 1 + receivers/receiversPerSpare }
 
 // maxWorkers is the largest number of workers per UDP address, as in the settings.
 const maxWorkers = 256
 
-// scheduler is Go's, and what it computes the number of processors from.
 type scheduler struct {
 	// defaults sets GOMAXPROCS to what Go computes, and returns it.
 	defaults func() int
 	// set sets GOMAXPROCS, which ends automatic updates.
-	set func(n int)
-	// limits reads the limits of processor time.
+	set    func(n int)
 	limits func() machine.Processors
 	// env is the variable GOMAXPROCS, which determines the number if it is valid.
 	env string
 }
 
-// goScheduler returns the scheduler of this process.
 func goScheduler() scheduler {
 	return scheduler{
 		defaults: func() int {
@@ -71,7 +66,6 @@ type processors struct {
 	cpus      []int  // of the workers, if they are pinned
 }
 
-// check returns an error for a CPU on which the process may not run.
 func (p *processors) check() error {
 	if bad := machine.Without(p.cpus, p.limits.Allowed); len(bad) > 0 && len(p.limits.Allowed) > 0 {
 		return fmt.Errorf("app: worker_cpus: %s: the process may run on %s only",
@@ -89,7 +83,6 @@ func (p *processors) steersByCPU(cards []machine.Interface) (byCPU bool, why str
 	return true, "network cards' interrupts arrive on all of worker_cpus"
 }
 
-// newProcessors determines the number of workers and sets GOMAXPROCS.
 func newProcessors(c *config.Config, s scheduler) *processors {
 	p := &processors{sched: s, cpus: c.WorkerCPUs.List()}
 	p.count()
@@ -107,7 +100,6 @@ func newProcessors(c *config.Config, s scheduler) *processors {
 	return p
 }
 
-// count reads the limits and computes the number of usable processors by them.
 func (p *processors) count() {
 	p.limits = p.sched.limits()
 	if n, err := strconv.Atoi(p.sched.env); err == nil && n > 0 {
@@ -123,7 +115,6 @@ func (p *processors) apply() {
 	p.sched.set(p.maxprocs)
 }
 
-// why names the limit that determines the usable processors.
 func (p *processors) why() string {
 	if n, err := strconv.Atoi(p.sched.env); err == nil && n > 0 {
 		return fmt.Sprintf("the variable GOMAXPROCS is %d", n)
@@ -150,10 +141,8 @@ func machineReport(c *config.Config) []machine.Line {
 	return lines
 }
 
-// limitsEvery is the interval at which the limits of processor time are read again.
 const limitsEvery = 5 * time.Second
 
-// follow adapts GOMAXPROCS to new limits until ctx ends.
 func (p *processors) follow(ctx context.Context, log *slog.Logger) {
 	periodic.Run(ctx, limitsEvery, func() { p.adapt(log) })
 }

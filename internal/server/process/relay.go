@@ -95,7 +95,6 @@ func newLocalRelay(o *Options, hooks engine.Hooks, drains *events.Topic[events.D
 	return r, nil
 }
 
-// newEngine opens the data plane, with a fast path if the settings ask for it.
 func (r *localRelay) newEngine(cfg engine.Config, identity engine.Identity) (*engine.Server, error) {
 	c := &r.opts.Config
 	if c.XDP == "off" {
@@ -111,7 +110,6 @@ func (r *localRelay) newEngine(cfg engine.Config, identity engine.Identity) (*en
 	return engine.New(cfg, identity)
 }
 
-// fastPathConfig returns the configuration of the fast path for these settings.
 func fastPathConfig(c *config.Config) fastpath.Config {
 	fast := fastpath.Config{Interfaces: c.XDPInterfaces, Auto: c.XDP == "auto"}
 	if c.XDP == "native" {
@@ -120,7 +118,6 @@ func fastPathConfig(c *config.Config) fastpath.Config {
 	return fast
 }
 
-// subscribe counts allocations that are lost, and logs large messages.
 func (r *localRelay) subscribe(s *events.Stream) {
 	s.LargeMessage.Subscribe(r.logLargeMessage)
 	s.End.Subscribe(r.restart.countLost)
@@ -162,7 +159,6 @@ func (r *localRelay) run(ctx context.Context, handOver func() bool) error {
 	return err
 }
 
-// watch watches a drain, processors, memory and the UDP port until ctx ends.
 func (r *localRelay) watch(ctx context.Context) {
 	var watches sync.WaitGroup
 	watches.Go(func() { r.drain.watch(ctx) })
@@ -198,7 +194,6 @@ func (r *localRelay) wake(ctx context.Context) bool {
 	return false
 }
 
-// engineConfig returns the configuration of the relay for these settings and this mode.
 func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
 	advertised, err := advertise(listen(c), c.Advertise, ownAddresses(mode))
 	if err != nil {
@@ -243,7 +238,6 @@ func hostSilence(c *config.Config) time.Duration { return c.IdleTimeout * 7 / 10
 // maxTimeout is the longest time-out of the engine.
 const maxTimeout = 24 * time.Hour
 
-// limits returns the quotas of one allocation.
 func limits(c *config.Config) engine.Limits {
 	return engine.Limits{
 		JoinerDatagrams: orUnlimited(c.JoinerDatagrams), JoinerBytes: orUnlimited(c.JoinerBytes),
@@ -251,7 +245,6 @@ func limits(c *config.Config) engine.Limits {
 	}
 }
 
-// playerLimits returns the limits of one player.
 func playerLimits(c *config.Config) engine.PlayerLimits {
 	seats := min(c.PlayerHosts*(c.MaxConnections+1), math.MaxInt32) // each host may have all players that it may request
 	return engine.PlayerLimits{Hosts: orUnlimited(c.PlayerHosts), Joiners: orUnlimited(2 * c.PlayerHosts), Seats: orUnlimited(seats)}
@@ -271,7 +264,6 @@ func listen(c *config.Config) []netip.AddrPort {
 	return addrs
 }
 
-// hasRoom reports whether the relay takes a host with so many seats now.
 func (r *localRelay) hasRoom(c config.Config, seats int) bool {
 	most := r.seats(&c)
 	return !r.engine.Draining() && (most == 0 || r.engine.Stats().Seats+seats <= most)
@@ -292,7 +284,6 @@ var _ placement.Engine = advertised.Relay{}
 // exceeds the largest message that a client sends, by transport.
 var maxMessageSizeOver = map[string]int{"dtls": 37, "ws": 14}
 
-// logLargeMessage logs the first message of a match that not every client accepts.
 func (r *localRelay) logLargeMessage(e engine.LargeMessageEvent) {
 	level, text := slog.LevelInfo, "message may be too large for its receiver"
 	if e.Dropped {
@@ -309,7 +300,6 @@ func (r *localRelay) logLargeMessage(e engine.LargeMessageEvent) {
 			size, transportName(e.FromTransport)))
 }
 
-// transportName is the name of a transport in the settings of a game.
 func transportName(name string) string {
 	if name == "udp4" || name == "udp6" {
 		return "udp"
@@ -317,14 +307,12 @@ func transportName(name string) string {
 	return name
 }
 
-// restart is the state of the recovery of the previous run.
 type restart struct {
 	boot     uint64        // of this run
 	previous int           // allocations that the previous run left
 	lost     atomic.Uint64 // of them, those that did not come back in time
 }
 
-// countLost counts an allocation of the previous run that did not come back in time.
 func (r *restart) countLost(e engine.EndEvent) {
 	if e.Reason == engine.EndLost {
 		r.lost.Add(1)
@@ -374,7 +362,6 @@ func (r *localRelay) openSessionFile(slots int) *dtls.SessionFile {
 	return s
 }
 
-// logStateReport writes one line about what the previous run left.
 func (r *localRelay) logStateReport() {
 	report := r.engine.StateReport()
 	if !report.Opened {
@@ -402,7 +389,6 @@ func (r *localRelay) logStateReport() {
 	}
 }
 
-// onStateError logs an error of the state file. The relay continues.
 func (r *localRelay) onStateError(err error) {
 	if errors.Is(err, engine.ErrStateFull) {
 		r.opts.Logger.Error("state file: full, so that after a crash allocations that had ended may come back", "file", r.opts.StateFile)
@@ -412,7 +398,6 @@ func (r *localRelay) onStateError(err error) {
 		"file", r.opts.StateFile, "error", err)
 }
 
-// onStateComplete logs that the state file was written anew.
 func (r *localRelay) onStateComplete() {
 	r.opts.Logger.Info("state file: it could be written again, and is complete", "file", r.opts.StateFile)
 }
@@ -445,12 +430,10 @@ func (r *localRelay) setBounds() {
 	}
 }
 
-// buffers returns the maximum size of all socket buffers in bytes.
 func (r *localRelay) buffers() int64 {
 	return int64(r.processors.receivers) * 2 * sock.DefaultBuffer
 }
 
-// reserved returns the memory of the sessions of DTLS and WebSocket.
 func reserved(c *config.Config) (w memory.Transports) {
 	w.Sessions = c.MaxDTLSSessions
 	if c.WebSocket {
@@ -459,7 +442,6 @@ func reserved(c *config.Config) (w memory.Transports) {
 	return w
 }
 
-// addrs returns the listen addresses for UDP, none if there is no relay.
 func (r *localRelay) addrs() []netip.AddrPort {
 	if r == nil {
 		return nil
@@ -467,7 +449,6 @@ func (r *localRelay) addrs() []netip.AddrPort {
 	return r.engine.Addrs()
 }
 
-// stats returns the counters, zero if there is no relay.
 func (r *localRelay) stats() engine.Stats {
 	if r == nil {
 		return engine.Stats{}
@@ -475,10 +456,8 @@ func (r *localRelay) stats() engine.Stats {
 	return r.engine.Stats()
 }
 
-// hasMemory reports whether there is memory for one more allocation.
 func (r *localRelay) hasMemory() bool { return r.memory == nil || r.memory.Admit() }
 
-// addMetrics adds the relay's metrics of the process.
 func (r *localRelay) addMetrics(p *metrics.Process) {
 	st := r.engine.Stats()
 	p.MaxAllocations, p.Awaited, p.Storing = r.maxAllocations, r.restart.pending(st.Rebuilt), st.StateComplete

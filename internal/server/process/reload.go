@@ -61,7 +61,6 @@ func newSettings(o *Options) *settings {
 // onReload adds a part that uses new settings, before Run.
 func (s *settings) onReload(p prepare) { s.prepares = append(s.prepares, p) }
 
-// current returns the settings in effect.
 func (s *settings) current() config.Loaded {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,10 +121,8 @@ func (s *settings) logReload(done *admin.ReloadResult) {
 	log.Info("reload: done", "changed", changedKeys(done.Changed))
 }
 
-// reloadWithin is how long a reload by signal may wait for the relay.
 const reloadWithin = 5 * time.Second
 
-// reloadOnSignal is Reload with the result in the log.
 func (s *settings) reloadOnSignal(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, reloadWithin)
 	defer cancel()
@@ -134,7 +131,6 @@ func (s *settings) reloadOnSignal(ctx context.Context) {
 	}
 }
 
-// plan reads and checks the settings, and lets all parts prepare for them.
 func (s *settings) plan() (next config.Loaded, done admin.ReloadResult, applies []apply, err error) {
 	if s.read == nil {
 		return next, done, nil, errNoReload
@@ -157,7 +153,6 @@ func (s *settings) plan() (next config.Loaded, done admin.ReloadResult, applies 
 	return next, done, applies, nil
 }
 
-// prepareLevel is a prepare for the level of the log.
 func (s *settings) prepareLevel(next *config.Config, changed []string) (apply, error) {
 	var level slog.Level
 	if !slices.Contains(changed, "log_level") {
@@ -172,8 +167,6 @@ func (s *settings) prepareLevel(next *config.Config, changed []string) (apply, e
 	}, nil
 }
 
-// diff returns the settings after a reload of these, and the differences. New warnings
-// become notes.
 func (s *settings) diff(read *config.Loaded) (next config.Loaded, done admin.ReloadResult) {
 	now := s.current()
 	done = admin.ReloadResult{Changed: []config.Change{}, Restart: []config.Change{}, Notes: []string{}}

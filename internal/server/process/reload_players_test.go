@@ -304,7 +304,8 @@ func TestReloadPlayersRefused(t *testing.T) {
 		if !errors.Is(err, admin.ErrRefused) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush") {
 			t.Errorf("%v, want %q", err, want)
 		}
-		if r.players.policy.Load() != in || !allowed(t, r.running, stays) || allowed(t, r.running, comes) || r.shown("player_per_minute") != "60" {
+		if r.players.policy.Load() != in || !allowed(t, r.running, stays) || allowed(t, r.running, comes) ||
+			r.shown("player_per_minute") != "60" {
 			t.Errorf("%s: something has changed", want)
 		}
 	}

@@ -12,10 +12,8 @@ import (
 var (
 	// ErrAlreadyRun is returned by a second call of Run, and by Run after Close.
 	ErrAlreadyRun = errors.New("app: Run was called before, or the app is closed")
-	// errEnded is returned for a component that ended before the shutdown.
-	errEnded = errors.New("ended unexpectedly")
-	// errDrained is returned for a relay that ended because a drain is over.
-	errDrained = errors.New("drained")
+	errEnded      = errors.New("ended unexpectedly")
+	errDrained    = errors.New("drained")
 )
 
 const (
@@ -104,7 +102,6 @@ func (a *App) Upgrade(ctx context.Context) error {
 	return err
 }
 
-// ignoreClosed returns nil for the error of a server that was stopped.
 func ignoreClosed(err error) error {
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil

@@ -13,7 +13,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/upgrade"
 )
 
-// takeover is what this process takes over from the one before it, see package upgrade.
 type takeover struct {
 	parent  *upgrade.Parent
 	offer   *engine.Handover // of its relay
@@ -26,7 +25,6 @@ type takeover struct {
 	state handedState // set by receive
 }
 
-// newTakeover returns what another process hands over, nil if there is none.
 func newTakeover(parent *upgrade.Parent, log *slog.Logger) (*takeover, error) {
 	if parent == nil {
 		return nil, nil
@@ -95,7 +93,6 @@ func (t *takeover) resume() {
 	t.log.Info("upgrade: this process has taken over", "allocations", t.codes.relay.Stats().Allocations)
 }
 
-// readHistory adds the history of the process before this one.
 func (t *takeover) readHistory(to *history.History) {
 	if t.history == nil {
 		return

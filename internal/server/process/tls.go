@@ -24,7 +24,6 @@ import (
 	"golang.org/x/crypto/acme/autocert"
 )
 
-// hasTLS reports whether the API's port speaks TLS.
 func hasTLS(c *config.Config) bool { return c.TLSCert != "" || len(c.ACMEDomains) > 0 }
 
 // certificateEvery is the interval at which the certificate files are checked. They are
@@ -40,7 +39,6 @@ type certificate struct {
 	files     *keyfile.Watch // the loop's once it runs
 }
 
-// loadCertificate reads the certificate of the settings.
 func loadCertificate(c *config.Config, logger *slog.Logger) (*certificate, error) {
 	k := &certificate{
 		cert: c.TLSCert, key: c.TLSKey, name: c.AdvertiseName.Host, logger: logger,
@@ -69,12 +67,10 @@ func (k *certificate) tls() *tls.Config {
 	}
 }
 
-// ends returns when the certificate expires, by its file.
 func (k *certificate) ends() map[string]time.Time {
 	return map[string]time.Time{k.cert: k.current.Load().Leaf.NotAfter}
 }
 
-// faults returns the fault of the certificate, by its file.
 func (k *certificate) faults(now time.Time) map[string]certificateFault {
 	return map[string]certificateFault{k.cert: certificateFaultOf(k.current.Load(), k.name, now)}
 }
@@ -100,7 +96,6 @@ const (
 	// After a failure the next attempt follows sooner, each time four times later:
 	// authorities count failures per hour and block names.
 	issuedAgain = 90 * time.Second // The library itself repeats after at least a minute.
-	// issuedTries is how often one request to the authority is repeated.
 	issuedTries = 3
 )
 
@@ -212,8 +207,6 @@ func (s *acmeCertificates) choose(hello *tls.ClientHelloInfo) (*tls.Certificate,
 	return nil, errNotIssued
 }
 
-// ends returns when the certificates expire, by name; the zero time of Unix for those that are
-// not there.
 func (s *acmeCertificates) ends() map[string]time.Time {
 	ends := make(map[string]time.Time)
 	for _, name := range s.names {
@@ -225,7 +218,6 @@ func (s *acmeCertificates) ends() map[string]time.Time {
 	return ends
 }
 
-// faults returns the fault of each certificate, by name.
 func (s *acmeCertificates) faults(now time.Time) map[string]certificateFault {
 	faults := make(map[string]certificateFault)
 	for _, name := range s.names {
@@ -234,7 +226,6 @@ func (s *acmeCertificates) faults(now time.Time) map[string]certificateFault {
 	return faults
 }
 
-// run fetches missing certificates and uses renewed ones, until ctx ends.
 func (s *acmeCertificates) run(ctx context.Context) {
 	s.transport.setContext(ctx)
 	again := s.again
@@ -255,7 +246,6 @@ func (s *acmeCertificates) run(ctx context.Context) {
 	}
 }
 
-// refresh requests all certificates, and reports whether all exist.
 func (s *acmeCertificates) refresh(ctx context.Context) bool {
 	good := true
 	for _, name := range s.names {
@@ -289,7 +279,6 @@ func acmeHello(name string) *tls.ClientHelloInfo {
 }
 
 const (
-	// authorityWithin limits the time of one request to the authority.
 	authorityWithin = 30 * time.Second
 	// maxAuthority limits its response, a chain of certificates, in bytes.
 	maxAuthority = 1 << 20

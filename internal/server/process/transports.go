@@ -10,7 +10,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/config"
 )
 
-// addTransports creates the transports besides UDP and adds them to the configuration.
 func (r *localRelay) addTransports(to *engine.Config) (err error) {
 	c := &r.opts.Config
 	cfg := dtlsConfig(c)
@@ -30,7 +29,6 @@ func (r *localRelay) addTransports(to *engine.Config) (err error) {
 	return nil
 }
 
-// dtlsConfig returns the configuration of DTLS.
 func dtlsConfig(c *config.Config) dtls.Config {
 	return dtls.Config{
 		MaxSessions: c.MaxDTLSSessions,

@@ -45,7 +45,6 @@ func udpName(listener, worker int) string {
 	return "udp " + strconv.Itoa(listener) + " " + strconv.Itoa(worker)
 }
 
-// xdpName names the attachment of the fast path to an interface.
 func xdpName(ifindex int) string { return "xdp " + strconv.Itoa(ifindex) }
 
 // handover replaces this process by a new one of the same program, see package upgrade. The fields
@@ -106,7 +105,6 @@ func (h *handover) Upgrade(ctx context.Context) (admin.UpgradeResult, error) {
 	return result, nil
 }
 
-// start starts the new process, and returns when it is prepared.
 func (h *handover) start(ctx context.Context) (admin.UpgradeResult, error) {
 	h.asking.Lock()
 	defer h.asking.Unlock()
@@ -170,7 +168,6 @@ func (h *handover) start(ctx context.Context) (admin.UpgradeResult, error) {
 	return admin.UpgradeResult{Process: s.Process()}, nil
 }
 
-// checkRoom returns an error if there is no memory for a new process beside this one.
 func (h *handover) checkRoom(offer *engine.Handover, room memory.Limit) error {
 	need := memory.Needs(offer.Allocations, h.relay.dtls.Stats().Sessions) + int64(offer.StateSize+handedRoom)
 	or := "raise it, or restart instead"
@@ -186,7 +183,6 @@ func (h *handover) checkRoom(offer *engine.Handover, room memory.Limit) error {
 		need/mebi, room.From, max(room.Bytes, 0)/mebi, or)
 }
 
-// addFiles adds what another process takes over besides sockets of UDP.
 func (h *handover) addFiles(files *upgrade.Files) error {
 	for name, f := range h.opts.Locks {
 		files.Lend(name, f)
@@ -208,7 +204,6 @@ func (h *handover) addFiles(files *upgrade.Files) error {
 	return err
 }
 
-// addLinks adds the links to all WebSockets to the files.
 func (h *handover) addLinks(files *upgrade.Files) (ours *os.File, err error) {
 	if h.relay.websocket == nil {
 		return nil, nil
@@ -231,7 +226,6 @@ func (h *handover) addLinks(files *upgrade.Files) (ours *os.File, err error) {
 
 func linkName(n int) string { return "websocket " + strconv.Itoa(n) }
 
-// closeFile closes a file, if there is one.
 func closeFile(f *os.File) {
 	if f != nil {
 		_ = f.Close()

@@ -28,7 +28,6 @@ const (
 	maxKeptTenants = 10_000
 )
 
-// keptUsage is what a tenant has used, in the file.
 type keptUsage struct {
 	Tenant        uint64  `json:"tenant"` // alloc.Tenant.Hash; 0: the others
 	Project       string  `json:"project,omitempty"`
@@ -38,7 +37,6 @@ type keptUsage struct {
 	Bytes         uint64  `json:"bytes"`
 }
 
-// usageFile is the content of the file.
 type usageFile struct {
 	Since   time.Time   `json:"since"`
 	Tenants []keptUsage `json:"tenants"`
@@ -58,7 +56,6 @@ type usageKeeper struct {
 	failed bool // the last write failed
 }
 
-// usageRelay is the part of engine.Server that counts.
 type usageRelay interface {
 	Usage(context.Context) ([]engine.Usage, error)
 }
@@ -106,7 +103,6 @@ func (k *usageKeeper) Usage(ctx context.Context) ([]engine.Usage, error) {
 	return k.sum(all), nil
 }
 
-// sum adds the usage of earlier runs to that of this one.
 func (k *usageKeeper) sum(all []engine.Usage) []engine.Usage {
 	seen := make(map[uint64]bool, len(all))
 	for i := range all {
@@ -195,14 +191,12 @@ func (k *usageKeeper) write() {
 	k.failed = err != nil
 }
 
-// hasFailed reports whether the last write failed.
 func (k *usageKeeper) hasFailed() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.failed
 }
 
-// keptOf returns the largest tenants, and all others as one.
 func keptOf(all []engine.Usage) (kept []keptUsage) {
 	var others keptUsage
 	ordered := slices.Clone(all)
@@ -222,11 +216,9 @@ func keptOf(all []engine.Usage) (kept []keptUsage) {
 	return kept
 }
 
-// relayPages is the relay as the admin pages see it, with the usage of all runs.
 type relayPages struct {
 	*engine.Server
 	usage *usageKeeper
 }
 
-// Usage implements admin.Relay.
 func (p relayPages) Usage(ctx context.Context) ([]engine.Usage, error) { return p.usage.Usage(ctx) }

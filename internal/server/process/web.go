@@ -28,10 +28,8 @@ type web struct {
 	conns    sync.WaitGroup // connections whose goroutine has not ended
 }
 
-// settingOf has the setting of each TCP port.
 var settingOf = map[string]string{apiFile: "http", adminFile: "admin"}
 
-// openPort opens a TCP port, or takes over that of another process.
 func openPort(parent *upgrade.Parent, name string, addr netip.AddrPort) (*net.TCPListener, error) {
 	if parent != nil {
 		l, err := parent.Listener(name, addr.String())
@@ -91,7 +89,6 @@ func (w *web) addr() netip.AddrPort {
 	return w.listener.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// scheme returns that of the server's addresses.
 func (w *web) scheme() string {
 	if w.tls {
 		return "https"
@@ -101,7 +98,6 @@ func (w *web) scheme() string {
 
 func (w *web) url() string { return w.scheme() + "://" + w.addr().String() }
 
-// part returns the server as a part of the process.
 func (w *web) part(name string) part {
 	return part{name: name, run: w.serve, free: func() error { return w.listener.Close() }}
 }
