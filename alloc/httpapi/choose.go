@@ -3,6 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
@@ -20,15 +21,15 @@ const (
 )
 
 func (h *Handler) chooseRegion(_ context.Context, r request) (answer, *api.Problem) {
-	var in api.ChooseRegionRequest
-	if problem := decode(r.body, &in); problem != nil {
-		return answer{}, problem
-	}
-	players, problem := measurements(in.Players)
+	in, problem := decodeChoose(r.body)
 	if problem != nil {
 		return answer{}, problem
 	}
-	scores, err := h.service.ChooseRegion(r.caller.Tenant, cmp.Or(in.MaxConnections, 1), players)
+	measured, problem := measurements(in.Players)
+	if problem != nil {
+		return answer{}, problem
+	}
+	scores, err := h.service.ChooseRegion(r.caller.Tenant, cmp.Or(in.MaxConnections, 1), measured)
 	if err != nil {
 		return answer{}, h.serviceProblem(r, err)
 	}
@@ -45,18 +46,41 @@ func (h *Handler) chooseRegion(_ context.Context, r request) (answer, *api.Probl
 	return newAnswer(r, http.StatusOK, data), nil
 }
 
+func decodeChoose(body []byte) (out api.ChooseRegionRequest, _ *api.Problem) {
+	var in struct {
+		MaxConnections int             `json:"maxConnections"`
+		Players        json.RawMessage `json:"players"`
+	}
+	if problem := decode(body, &in); problem != nil {
+		return out, problem
+	}
+	out.MaxConnections = in.MaxConnections
+	players, problem := decodeList[struct {
+		Player  string          `json:"player"`
+		Regions json.RawMessage `json:"regions"`
+	}](in.Players, "players", "players", api.MaxChoosePlayers)
+	if problem != nil {
+		return out, problem
+	}
+	for i, p := range players {
+		regions, problem := decodeList[api.Measurement](p.Regions, fmt.Sprintf("players[%d].regions", i), "measurements", api.MaxChooseMeasurements)
+		if problem != nil {
+			return out, problem
+		}
+		out.Players = append(out.Players, api.PlayerMeasurements{Player: p.Player, Regions: regions})
+	}
+	return out, nil
+}
+
 func measurements(players []api.PlayerMeasurements) ([][]alloc.Measurement, *api.Problem) {
-	if len(players) == 0 || len(players) > api.MaxChoosePlayers {
-		return nil, invalidMember("players", fmt.Sprintf("has %d players, and must have 1 to %d", len(players), api.MaxChoosePlayers))
+	if len(players) == 0 {
+		return nil, invalidMember("players", fmt.Sprintf("has 0 players, and must have 1 to %d", api.MaxChoosePlayers))
 	}
 	all := make([][]alloc.Measurement, len(players))
 	for i, p := range players {
 		member := fmt.Sprintf("players[%d]", i)
-		switch {
-		case len(p.Player) > maxChooseName:
+		if len(p.Player) > maxChooseName {
 			return nil, invalidMember(member+".player", fmt.Sprintf("is longer than %d bytes", maxChooseName))
-		case len(p.Regions) > api.MaxChooseMeasurements:
-			return nil, invalidMember(member+".regions", fmt.Sprintf("has more than %d measurements", api.MaxChooseMeasurements))
 		}
 		seen := make(map[string]bool, len(p.Regions))
 		for j, m := range p.Regions {

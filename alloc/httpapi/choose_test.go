@@ -3,7 +3,12 @@ package httpapi
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/ferryrelay/ferry/alloc/api"
@@ -38,9 +43,12 @@ func TestChooseRegion(t *testing.T) {
 	measured := func(m string) string { return `{"players":[{"regions":[` + m + `]}]}` }
 	for _, c := range []struct{ body, member, what string }{
 		{`{}`, "players", "has 0 players, and must have 1 to 100"},
-		{`{"players":[` + strings.Repeat(`{},`, 100) + `{}]}`, "players", "has 101 players"},
+		{`{"players":[` + strings.Repeat(`{},`, 100) + `{}]}`, "players", "has more than 100 players"},
 		{`{"players":[{},{"player":"` + strings.Repeat("x", 257) + `"}]}`, "players[1].player", "is longer than 256 bytes"},
 		{measured(strings.Repeat(`{"region":"a"},`, 64) + `{"region":"a"}`), "players[0].regions", "has more than 64 measurements"},
+		{`{"players":{}}`, "players", "has the wrong type"},
+		{`{"players":[{"regions":1}]}`, "players[0].regions", "has the wrong type"},
+		{`{"players":[1]}`, "players[0]", "has the wrong type"},
 		{measured(`{"rtt":1}`), "players[0].regions[0].region", "is missing"},
 		{measured(`{"region":"a"},{"region":"a"}`), "players[0].regions[1].region", "is there twice"},
 		{measured(`{"region":"a","rtt":-1}`), "players[0].regions[0].rtt", "is not within 0 to 60000 milliseconds"},
@@ -68,4 +76,56 @@ func TestChooseRegion(t *testing.T) {
 		all = append(all, fmt.Sprintf(`{"player":"%0256d","regions":[%s]}`, i, strings.Join(regions, ",")))
 	}
 	wantStatus(t, x.post("/v1/regions/choose", tokenServer, `{"players":[`+strings.Join(all, ",")+`]}`), 200)
+}
+
+// TestChooseLargeBodies: a list of empty elements costs no more than a few times its bytes, and few large bodies are
+// read at once: two of a player, eight of a server and sixteen of all. Small ones pass beside them.
+func TestChooseLargeBodies(t *testing.T) {
+	x := newFixture(t, Config{})
+	for _, element := range []string{"{},", "null,", "0,"} {
+		for _, form := range []string{`{"players":[%s{}]}`, `{"players":[{"regions":[%s{}]}]}`} {
+			body := fmt.Sprintf(form, strings.Repeat(element, (maxChooseBody-100)/len(element)))
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			rec := x.post("/v1/regions/choose", tokenAnna, body)
+			runtime.ReadMemStats(&after)
+			wantStatus(t, rec, http.StatusBadRequest)
+			if took := after.TotalAlloc - before.TotalAlloc; took > 8*maxChooseBody {
+				t.Errorf("%q in %q: %d KiB for a body of %d", element, form, took>>10, len(body)>>10)
+			}
+		}
+	}
+
+	begin := func(token string) (end func()) {
+		reader, writer := io.Pipe()
+		r := httptest.NewRequest(http.MethodPost, "/v1/regions/choose", reader)
+		r.ContentLength = maxChooseBody
+		r.Header.Set("Authorization", "Bearer "+token)
+		var done sync.WaitGroup
+		done.Go(func() { x.do(r) })
+		if _, err := io.WriteString(writer, "{"); err != nil { // The handler reads it.
+			t.Fatal(err)
+		}
+		return func() { _ = writer.Close(); done.Wait() }
+	}
+	large := choose[:len(choose)-1] + strings.Repeat(" ", maxBody) + "}"
+	ends := []func(){begin(tokenAnna), begin(tokenAnna)}
+	if rec := x.post("/v1/regions/choose", tokenAnna, large); rec.Code != http.StatusTooManyRequests || rec.Header().Get("Retry-After") != "1" {
+		t.Errorf("a third large body of a player: %d %s", rec.Code, rec.Body)
+	}
+	wantStatus(t, x.post("/v1/regions/choose", tokenAnna, choose), http.StatusOK)
+	wantStatus(t, x.post("/v1/regions/choose", tokenBert, large), http.StatusOK)
+	for range serversLargeBodies {
+		ends = append(ends, begin(tokenServer))
+	}
+	wantStatus(t, x.post("/v1/regions/choose", tokenServer, large), http.StatusTooManyRequests)
+	x.largeBodies.all += maxLargeBodies - len(ends)
+	wantStatus(t, x.post("/v1/regions/choose", tokenBert, large), http.StatusServiceUnavailable)
+	x.largeBodies.all -= maxLargeBodies - len(ends)
+	for _, end := range ends {
+		end()
+	}
+	if wantStatus(t, x.post("/v1/regions/choose", tokenAnna, large), http.StatusOK); x.largeBodies.all != 0 || len(x.largeBodies.byName) != 0 {
+		t.Errorf("%+v after the end of all", x.largeBodies.byName)
+	}
 }

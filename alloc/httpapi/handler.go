@@ -6,7 +6,6 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -76,6 +75,8 @@ type Handler struct {
 	cfg     Config
 	log     *slog.Logger
 	wrong   atomic.Int64 // Unix time of the last line about a TokenError
+
+	largeBodies largeBodies
 
 	hooks *hooks
 
@@ -189,6 +190,12 @@ func (h *Handler) serveIdentified(w http.ResponseWriter, r *http.Request, c call
 	if problem := h.limits.checkRates(r.Context(), f, c.name); problem != nil {
 		return answer{}, problem
 	}
+	if c.maxBody > maxBody && (r.ContentLength < 0 || r.ContentLength > maxBody) {
+		if problem := h.largeBodies.begin(&f.principal); problem != nil {
+			return answer{}, problem
+		}
+		defer h.largeBodies.end(&f.principal)
+	}
 	body, problem := readBody(w, r, cmp.Or(c.maxBody, maxBody))
 	if problem != nil {
 		return answer{}, problem
@@ -243,40 +250,6 @@ func (h *Handler) refuseUnauthenticated(header http.Header, address netip.Prefix
 		header.Set("WWW-Authenticate", challenge(why))
 	}
 	return problem
-}
-
-const (
-	maxBody       = 16 << 10
-	maxChooseBody = 512 << 10
-)
-
-func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, *api.Problem) {
-	if r.ContentLength > most {
-		return nil, tooLarge(most)
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
-	if err == nil {
-		return body, nil
-	}
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, tooLarge(most)
-	}
-	return nil, invalid("the body could not be read")
-}
-
-func decode(body []byte, v any) *api.Problem {
-	err := json.Unmarshal(body, v)
-	if err == nil {
-		return nil
-	}
-	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
-	switch {
-	case !ok:
-		return invalid("the body is not JSON")
-	case wrong.Field == "":
-		return invalid("the body is not a JSON object")
-	}
-	return invalidMember(wrong.Field, "has the wrong type")
 }
 
 // headerRequestID has the same value as meta.requestId.
