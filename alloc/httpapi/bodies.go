@@ -49,7 +49,8 @@ func (l *largeBodies) begin(p *principal) *api.Problem {
 	defer l.mu.Unlock()
 	switch {
 	case l.byName[p.name] >= most:
-		return withRetryAfter(statusProblem(http.StatusTooManyRequests, fmt.Sprintf("the caller has %d large calls in progress", most)), retryLargeBody)
+		text := fmt.Sprintf("the caller has %d large calls in progress", most)
+		return withRetryAfter(statusProblem(http.StatusTooManyRequests, text), retryLargeBody)
 	case l.all >= maxLargeBodies:
 		return withRetryAfter(statusProblem(http.StatusServiceUnavailable, "too many large calls are in progress"), retryLargeBody)
 	}

@@ -120,6 +120,11 @@ func (h *Handler) setPlayerAddress(r *request, address string) *api.Problem {
 	return nil
 }
 
+// refuseMigration answers migrate and leave at a server that permits neither.
+func refuseMigration(context.Context, request) (answer, *api.Problem) {
+	return answer{}, statusProblem(http.StatusNotFound, "this server has no host migration: its setting host_migration is 0")
+}
+
 func (h *Handler) migrate(ctx context.Context, r request) (answer, *api.Problem) {
 	var in api.MigrateRequest
 	if problem := decode(r.body, &in); problem != nil {

@@ -63,7 +63,8 @@ func decodeChoose(body []byte) (out api.ChooseRegionRequest, _ *api.Problem) {
 		return out, problem
 	}
 	for i, p := range players {
-		regions, problem := decodeList[api.Measurement](p.Regions, fmt.Sprintf("players[%d].regions", i), "measurements", api.MaxChooseMeasurements)
+		member := fmt.Sprintf("players[%d].regions", i)
+		regions, problem := decodeList[api.Measurement](p.Regions, member, "measurements", api.MaxChooseMeasurements)
 		if problem != nil {
 			return out, problem
 		}

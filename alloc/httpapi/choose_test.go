@@ -110,7 +110,8 @@ func TestChooseLargeBodies(t *testing.T) {
 	}
 	large := choose[:len(choose)-1] + strings.Repeat(" ", maxBody) + "}"
 	ends := []func(){begin(tokenAnna), begin(tokenAnna)}
-	if rec := x.post("/v1/regions/choose", tokenAnna, large); rec.Code != http.StatusTooManyRequests || rec.Header().Get("Retry-After") != "1" {
+	rec := x.post("/v1/regions/choose", tokenAnna, large)
+	if rec.Code != http.StatusTooManyRequests || rec.Header().Get("Retry-After") != "1" {
 		t.Errorf("a third large body of a player: %d %s", rec.Code, rec.Body)
 	}
 	wantStatus(t, x.post("/v1/regions/choose", tokenAnna, choose), http.StatusOK)
@@ -125,7 +126,8 @@ func TestChooseLargeBodies(t *testing.T) {
 	for _, end := range ends {
 		end()
 	}
-	if wantStatus(t, x.post("/v1/regions/choose", tokenAnna, large), http.StatusOK); x.largeBodies.all != 0 || len(x.largeBodies.byName) != 0 {
+	wantStatus(t, x.post("/v1/regions/choose", tokenAnna, large), http.StatusOK)
+	if x.largeBodies.all != 0 || len(x.largeBodies.byName) != 0 {
 		t.Errorf("%+v after the end of all", x.largeBodies.byName)
 	}
 }

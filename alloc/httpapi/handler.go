@@ -111,11 +111,16 @@ func New(cfg Config) (*Handler, error) {
 		"/v1/join":           {callJoin, http.MethodPost, h.join, 0},
 		"/v1/regions":        {callRegions, http.MethodGet, h.regions, 0},
 		"/v1/regions/choose": {callChoose, http.MethodPost, h.chooseRegion, maxChooseBody},
+		"/v1/migrate":        {callMigrate, http.MethodPost, h.migrate, 0},
+		"/v1/leave":          {callLeave, http.MethodPost, h.leave, 0},
 		"/openapi.yaml":      {callSpec, http.MethodGet, nil, 0},
 	}
-	if cfg.Service.HostMigration() {
-		h.calls["/v1/migrate"] = call{callMigrate, http.MethodPost, h.migrate, 0}
-		h.calls["/v1/leave"] = call{callLeave, http.MethodPost, h.leave, 0}
+	if !cfg.Service.HostMigration() {
+		for _, path := range []string{"/v1/migrate", "/v1/leave"} {
+			c := h.calls[path]
+			c.serve = refuseMigration
+			h.calls[path] = c
+		}
 	}
 	h.limits = newLimits(&h.cfg, len(h.calls), h.log, h.now)
 	h.cfg.Tokens, h.cfg.Replaces = nil, nil

@@ -111,7 +111,7 @@ func TestMigrateRefusals(t *testing.T) {
 	wantProblem(t, x.post("/v1/migrate", tokenBert, guess), http.StatusNotFound, api.CodeJoinCodeNotFound)
 }
 
-// TestMigrateIsOff: without migrations there are no such paths.
+// TestMigrateIsOff: without migrations the answer names the setting.
 func TestMigrateIsOff(t *testing.T) {
 	t.Parallel()
 	service, err := alloc.NewService(alloc.ServiceConfig{
@@ -126,6 +126,10 @@ func TestMigrateIsOff(t *testing.T) {
 	}
 	x := &fixture{Handler: h}
 	for _, path := range []string{"/v1/migrate", "/v1/leave"} {
-		wantProblem(t, x.post(path, tokenAnna, `{}`), http.StatusNotFound, 15404)
+		rec := x.post(path, tokenAnna, `{}`)
+		wantProblem(t, rec, http.StatusNotFound, 15404)
+		if !strings.Contains(rec.Body.String(), "host_migration") {
+			t.Errorf("%s: %s", path, rec.Body)
+		}
 	}
 }

@@ -143,6 +143,7 @@ func Dev() Config {
 	c.UDP = []Addr{{netip.AddrPortFrom(local, port)}}
 	c.HTTP = Addr{netip.AddrPortFrom(local, port)}
 	c.BindTimeout = 10 * time.Minute
+	c.HostMigration = time.Minute
 	return c
 }
 
