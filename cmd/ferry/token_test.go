@@ -162,7 +162,7 @@ func TestCheckShowsIssuers(t *testing.T) {
 	}
 	code, out := check("issuers:\n  - preset: unity\n    project: 7f0a\n  - preset: development\n    hs256_key_file: " + key +
 		"\n  - issuer: https://id.example.org\n    audience: [relay, other]\n    jwks_url: https://id.example.org/jwks\n    project_claim: p\n    environment: live\n")
-	for _, want := range []string{"preset: unity", "hs256_key: \"[hidden]\"", "audience: [relay, other]",
+	for _, want := range []string{"preset: unity", "hs256_key_file: ", "audience: [relay, other]",
 		"jwks_url: \"https://id.example.org/jwks\"", "# serve would start", "warning: issuers[1]"} {
 		if code != exitOK || !strings.Contains(strings.ReplaceAll(out, "jwks_url: https://id.example.org/jwks",
 			"jwks_url: \"https://id.example.org/jwks\""), want) {
@@ -171,12 +171,11 @@ func TestCheckShowsIssuers(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"issuers:\n  - preset: unity\n": "project is required",
-		"issuers:\n  - preset: development\n    hs256_key_file: " + key + "\n    hs256_key: x\n": "either hs256_key or",
-		"issuers:\n  - preset: development\n    hs256_key: short\n":                              "at least 32 bytes",
-		"issuers:\n  - preset: development\n    hs256_key_file: /nowhere\n":                      "/nowhere",
+		"issuers:\n  - preset: development\n    hs256_key_file: " + keyFile(t, "short") + "\n": "at least 32 bytes",
+		"issuers:\n  - preset: development\n    hs256_key_file: /nowhere\n":                    "/nowhere",
 		"issuers:\n  - preset: facebook\n": "is not " +
 			"one of unity, development",
-		"issuers:\n  - preset: development\n    hs256_key: " + devKey + "\n    jwks_url: https://a.example/\n": "not both",
+		"issuers:\n  - preset: development\n    hs256_key_file: " + key + "\n    jwks_url: https://a.example/\n": "not both",
 		"admission_url: http://203.0.113.7/\n":      "use https",
 		"webhook_url: https://hooks.example.org/\n": "webhook_secret_file is required",
 		"quotas:\n  - allocations: 1\n":             "needs project",

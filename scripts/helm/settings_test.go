@@ -122,7 +122,7 @@ func (s setting) schema(isList bool) map[string]any {
 }
 
 // secrets are members of lists that belong in files, since a ConfigMap holds the settings.
-var secrets = []string{"secret", "hs256_key"}
+var secrets = []string{"secret"}
 
 // schema returns the JSON schema of a list.
 func (l list) schema() map[string]any {

@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -19,10 +21,19 @@ import (
 // playerSecret signs the tokens of players, who each are one player to the relay.
 var playerSecret = []byte(strings.Repeat("attacker", 4))
 
+// trustDevelopment makes the relay accept tokens with this key.
+func (c *RelayConfig) trustDevelopment(key []byte) {
+	file := filepath.Join(c.Dir, "issuer-key")
+	if err := os.WriteFile(file, key, 0o600); err != nil {
+		panic(err)
+	}
+	c.YAML = fmt.Sprintf("issuers:\n  - preset: development\n    hs256_key_file: %q\n", file)
+}
+
 // issueTokens makes the relay accept the tokens of playerCalls, and wait for the players, which
 // send nothing.
 func (c *RelayConfig) issueTokens() {
-	c.YAML = fmt.Sprintf("issuers:\n  - preset: development\n    hs256_key: %q\n", playerSecret)
+	c.trustDevelopment(playerSecret)
 	c.Flags = append(c.Flags, "--player-per-minute", "100000", "--idle-timeout", "5m", "--host-alone-timeout", "5m",
 		"--bind-timeout", "1m")
 }

@@ -133,7 +133,7 @@ func atoi(s string) (n int) {
 // configure makes the relay's settings.
 func (g *worldGame) configure(t *testing.T, c *RelayConfig) {
 	r := g.row
-	c.YAML = fmt.Sprintf("issuers:\n  - preset: development\n    hs256_key: %q\n", worldSecret)
+	c.trustDevelopment(worldSecret)
 	http := "0.0.0.0:7777"
 	for _, family := range strings.Split(r.get(dimRelay), "+") {
 		listen := g.relay0(family)

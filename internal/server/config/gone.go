@@ -24,6 +24,7 @@ var gone = map[string]string{
 	"host_migration_silence":         "it is 70 % of idle_timeout",
 	"http_idle_timeout":              "a connection to the API is closed after 30 s without a call",
 	"issuers.environment_audience":   "the preset unity reads the environment from the audience",
+	"issuers.hs256_key":              "hs256_key_file is a file with the key",
 	"issuers.kind_claim":             "kind is that of all tokens of an issuer; a backend may have one of tokens",
 	"issuers.player_claim":           "the player is the claim sub",
 	"key_epoch":                      "the key of connection data changes every week",

@@ -27,21 +27,18 @@ type Issuer struct {
 	Issuer           string   `key:"issuer" usage:"iss claim of the tokens"`
 	Audience         []string `key:"audience" usage:"accepted values of the aud claim; a token must have at least one"`
 	JWKSURL          string   `key:"jwks_url" usage:"{URL} of the issuer's public keys"`
-	HS256Key         Secret   `key:"hs256_key" usage:"secret key, instead of public keys"`
-	HS256KeyFile     string   `key:"hs256_key_file" usage:"{FILE} with the secret key"`
-	ProjectClaim     string   `key:"project_claim" usage:"claim with the project; if project is set too, both must agree"`
-	Project          string   `key:"project" usage:"project of all tokens of this issuer"`
-	EnvironmentClaim string   `key:"environment_claim" usage:"claim with the environment; if environment is set too, both must agree"`
-	Environment      string   `key:"environment" usage:"environment of all tokens of this issuer"`
-	Kind             string   `key:"kind" oneof:"player,server" usage:"kind of all tokens of this issuer: player (default), or server for backends; of the preset development, of those that do not say it"`
+	HS256Key         Secret
+	HS256KeyFile     string `key:"hs256_key_file" usage:"{FILE} with a secret key, instead of public keys"`
+	ProjectClaim     string `key:"project_claim" usage:"claim with the project; if project is set too, both must agree"`
+	Project          string `key:"project" usage:"project of all tokens of this issuer"`
+	EnvironmentClaim string `key:"environment_claim" usage:"claim with the environment; if environment is set too, both must agree"`
+	Environment      string `key:"environment" usage:"environment of all tokens of this issuer"`
+	Kind             string `key:"kind" oneof:"player,server" usage:"kind of all tokens of this issuer: player (default), or server for backends; of the preset development, of those that do not say it"`
 }
 
 func (i *Issuer) resolve() (err error) {
 	if i.HS256KeyFile == "" {
 		return nil
-	}
-	if i.HS256Key != "" {
-		return errors.New("takes either hs256_key or hs256_key_file")
 	}
 	if i.HS256Key, err = ReadSecret(i.HS256KeyFile); err != nil {
 		return fmt.Errorf("hs256_key_file: %w", err)
