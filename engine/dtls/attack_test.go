@@ -9,8 +9,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 )
 
-// connects counts the handshakes that succeed, one for each source, of the allocations
-// from first on.
 func connects(g *rig, first int, sources []endpoint.Endpoint) (sessions []*peer) {
 	g.t.Helper()
 	for i, from := range sources {
@@ -21,7 +19,6 @@ func connects(g *rig, first int, sources []endpoint.Endpoint) (sessions []*peer)
 	return sessions
 }
 
-// wantAlive fails the test unless the sessions of all peers are there.
 func wantAlive(t *testing.T, what string, peers []*peer) {
 	t.Helper()
 	for _, p := range peers {
@@ -31,8 +28,7 @@ func wantAlive(t *testing.T, what string, peers []*peer) {
 	}
 }
 
-// TestFillTable: an attacker with one address and very many keys takes a quarter of the
-// table, and no session of a player.
+// TestFillTable: an attacker with one address and many keys gets a quarter of the table.
 func TestFillTable(t *testing.T) {
 	t.Parallel()
 	g := newStillRig(t, Config{MaxSessions: 64})
@@ -53,7 +49,6 @@ func TestFillTable(t *testing.T) {
 	wantAlive(t, "players", players)
 	wantAlive(t, "bound neighbours of the attacker", neighbours)
 	g.wantCounts(map[event]uint64{eventShed: 80 - 16, dropSessionsFull: 0})
-	// Four honest players come. At first their sessions are unbound too.
 	late := connects(g, 3000, sourcesOf(4, "198.51.100.%d:7"))
 	for i := range 40 {
 		newPeer(g, at(fmt.Sprintf("192.0.2.7:%d", 3000+i)), i).connect()
@@ -104,8 +99,7 @@ func TestLeastValuableFirst(t *testing.T) {
 	g.wantCounts(map[event]uint64{eventShed: 7, dropSessionsFull: 1})
 }
 
-// TestBindTimeout: a session to which no allocation is bound in time ends. One that was
-// bound before stays, since its client may have to receive ERROR 4 in it.
+// TestBindTimeout: an unbound session ends. One that was bound before stays, for its ERROR 4.
 func TestBindTimeout(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, Config{Idle: time.Hour})
@@ -159,8 +153,7 @@ func TestResumeOfEnded(t *testing.T) {
 	wantAlive(t, "bound again", []*peer{back})
 }
 
-// TestForgedLockout: forged messages at the address of a player do not keep it from a
-// handshake with a cookie. Five were enough: their derivations counted against it.
+// TestForgedLockout: forged messages at a player's address do not end its handshake with a cookie.
 func TestForgedLockout(t *testing.T) {
 	t.Parallel()
 	for _, direct := range []int{0, -1} {
@@ -211,9 +204,8 @@ func TestNeighbours(t *testing.T) {
 	}
 }
 
-// TestRepeatedFinished: answers to repeated messages of a session are smaller than these,
-// although our last flight is larger than a Finished. A client whose flight comes in
-// several datagrams, as those of OpenSSL do when repeated, gets its answer.
+// TestRepeatedFinished: the answer to a repeated flight is smaller than the flight, also when it
+// comes in several datagrams, as OpenSSL repeats it.
 func TestRepeatedFinished(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, Config{})
@@ -292,8 +284,7 @@ func TestHelloRate(t *testing.T) {
 	}
 }
 
-// TestQueueShare: a source takes no more than its share of a queue, and none of another
-// class.
+// TestQueueShare: a source takes its share of a queue, and none of another class.
 func TestQueueShare(t *testing.T) {
 	t.Parallel()
 	r, err := newLayer(Config{Queue: 128, Workers: 1})

@@ -69,8 +69,6 @@ func TestEventNames(t *testing.T) {
 	}
 }
 
-// TestFootprint: a session and a half-open handshake take the memory that Config
-// documents.
 func TestFootprint(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector takes memory of its own")

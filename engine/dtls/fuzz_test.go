@@ -10,7 +10,6 @@ import (
 	"github.com/pion/dtls/v3/pkg/protocol/recordlayer"
 )
 
-// seedFlight is a client's handshake, for the seeds.
 func seedFlight(plain bool) (hello, exchange []byte) {
 	p := &peer{identity: []byte("0123456789abcdef"), suites: []uint16{0xA8, 0xFF}, padding: 4, plain: plain}
 	hello = p.hello(make([]byte, cookieLen))
@@ -108,8 +107,7 @@ func FuzzIdentity(f *testing.F) {
 	})
 }
 
-// FuzzDatagrams gives a worker any two datagrams of one source: it sends at
-// most one datagram, which is not larger, and its counts are right.
+// FuzzDatagrams: for two datagrams of one source a worker sends at most one, which is not larger.
 func FuzzDatagrams(f *testing.F) {
 	hello, exchange := seedFlight(false)
 	plain, _ := seedFlight(true)

@@ -104,8 +104,7 @@ func TestHalfOpenInAll(t *testing.T) {
 	}
 }
 
-// TestNothingToEvict: a worker without a handshake to evict drops hellos above the
-// limit.
+// TestNothingToEvict: above the limit hellos are dropped.
 func TestNothingToEvict(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, Config{HalfOpen: 10, Direct: -1})
@@ -118,7 +117,6 @@ func TestNothingToEvict(t *testing.T) {
 	mustConnect(t, newPeer(g, home, 1))
 }
 
-// TestHandshakeTimeout: handshakes time out, and the counts are right.
 func TestHandshakeTimeout(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, Config{HalfOpen: 10, Direct: 4, HandshakeTimeout: 200 * time.Millisecond})
@@ -177,7 +175,6 @@ func TestPerIdentity(t *testing.T) {
 	g.wantCounts(map[event]uint64{eventSessionLimit: 18})
 }
 
-// TestEndedFirst: sessions that their client has ended are evicted before others.
 func TestEndedFirst(t *testing.T) {
 	t.Parallel()
 	tb := newTable(64, 3)
@@ -203,7 +200,6 @@ func TestEndedFirst(t *testing.T) {
 	}
 }
 
-// TestQueue: the queue is bounded while Run does not run, and drops are counted.
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	r, err := newLayer(Config{Queue: 10, Workers: 1})
@@ -221,8 +217,7 @@ func TestQueue(t *testing.T) {
 	g.wantCounts(map[event]uint64{dropQueue: 15, dropOversize: 1})
 }
 
-// TestDerivations: few keys are derived for the forged messages of a handshake without a
-// cookie, and for those of one with a cookie at retryRate.
+// TestDerivations: forged messages cost few derivations, with a cookie those of retryRate.
 func TestDerivations(t *testing.T) {
 	t.Parallel()
 	for _, direct := range []int{0, -1} {
@@ -268,7 +263,6 @@ func TestDerivationsOfPrefix(t *testing.T) {
 	}
 }
 
-// fragments cuts a message.
 func fragments(p *peer, m []byte, size int) (out [][]byte) {
 	body := m[messageHeaderLen:]
 	for at := 0; at < len(body); at += size {
@@ -390,7 +384,6 @@ func TestInvalidCookie(t *testing.T) {
 	g.wantCounts(map[event]uint64{dropCookie: 1, eventCookieSent: 1, eventAnswered: 1})
 }
 
-// heap returns the size of the heap after a garbage collection.
 func heap() uint64 {
 	runtime.GC()
 	runtime.GC()
@@ -399,8 +392,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestFlood replays one ClientHello a hundred thousand times (with -race -short 20,000): memory and goroutines
-// do not grow, and honest clients can connect at the same time.
+// TestFlood replays one ClientHello: memory does not grow, and honest clients can connect.
 func TestFlood(t *testing.T) {
 	floodSize := 100_000
 	if testkit.RaceEnabled && testing.Short() {
@@ -463,8 +455,6 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestFloodWithCookies: a prefix that answers with cookies has at most
-// HalfOpenPerPrefix handshakes.
 func TestFloodWithCookies(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, Config{})
@@ -479,8 +469,6 @@ func TestFloodWithCookies(t *testing.T) {
 	mustConnect(t, newPeer(g, home, 1))
 }
 
-// TestPionInFlood: pion's client gets in over a real socket while another one
-// replays its hello as fast as it can.
 func TestPionInFlood(t *testing.T) {
 	t.Parallel()
 	l := newLoop(t, Config{})

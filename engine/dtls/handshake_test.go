@@ -13,14 +13,11 @@ import (
 	pion "github.com/pion/dtls/v3"
 )
 
-// recordOf is a datagram of one plain record with some messages.
 func recordOf(messages ...[]byte) []byte {
 	return appendPlain(nil, typeHandshake, version12, 0, bytes.Join(messages, nil))
 }
 
-// TestOneAnswer: a datagram gets at most one answer, which is not larger than it,
-// whatever the number of hellos, records and flights in it. Otherwise many small
-// hellos in one datagram would be amplified, in packets and in bytes.
+// TestOneAnswer: a datagram gets at most one answer, not larger than it, whatever is in it.
 func TestOneAnswer(t *testing.T) {
 	t.Parallel()
 	const many = 20
@@ -75,8 +72,7 @@ func TestOneAnswer(t *testing.T) {
 	}
 }
 
-// TestTrailingHello: messages after a ClientHello are not processed, whether that was
-// answered or not, so a datagram costs the work of one hello.
+// TestTrailingHello: messages after a ClientHello are not processed, so a datagram costs one hello.
 func TestTrailingHello(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, Config{})
@@ -92,7 +88,6 @@ func TestTrailingHello(t *testing.T) {
 	g.wantCounts(map[event]uint64{eventHello: 2, dropSuite: 2, dropTrailing: 2})
 }
 
-// TestOneFinished: a datagram with many Finished of a session gets one answer.
 func TestOneFinished(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, Config{})
@@ -107,7 +102,6 @@ func TestOneFinished(t *testing.T) {
 	}
 }
 
-// TestNoRetransmission: a flight without an answer is sent once.
 func TestNoRetransmission(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, Config{HandshakeTimeout: 300 * time.Millisecond})
@@ -120,8 +114,7 @@ func TestNoRetransmission(t *testing.T) {
 	}
 }
 
-// TestSilence: invalid datagrams of a source without a session are not answered, not
-// even with an alert.
+// TestSilence: invalid datagrams of a source without a session get no answer, nor an alert.
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, Config{})
@@ -157,8 +150,7 @@ func TestSilence(t *testing.T) {
 	g.wantCounts(map[event]uint64{eventEstablished: 1, eventAnswered: 1, eventCookieSent: 0})
 }
 
-// TestWrongFinished: with the right keys a Finished must still have the right
-// content, type and sequence number, be complete, and be alone in its record.
+// TestWrongFinished: content, type, sequence number and length of a Finished are checked.
 func TestWrongFinished(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -196,8 +188,7 @@ func TestWrongFinished(t *testing.T) {
 	}
 }
 
-// TestTampered: both Finished cover all messages, so no changed message is accepted,
-// with the extended master secret or without.
+// TestTampered: both Finished cover all messages, so no changed message is accepted.
 func TestTampered(t *testing.T) {
 	t.Parallel()
 	for _, plain := range []bool{false, true} {
@@ -241,8 +232,7 @@ func TestTampered(t *testing.T) {
 	}
 }
 
-// TestSizes: no answer to a hello without a cookie is larger than the hello, whatever
-// its size; an answer with a cookie is smaller.
+// TestSizes: no answer is larger than its hello.
 func TestSizes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -288,7 +278,6 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestAnswerLen: answerLen is the size of the datagram that is sent.
 func TestAnswerLen(t *testing.T) {
 	t.Parallel()
 	for _, h := range []hello{
@@ -301,8 +290,6 @@ func TestAnswerLen(t *testing.T) {
 	}
 }
 
-// TestPionSizes: the hellos of pion's client have the sizes in the package's
-// documentation and are answered directly.
 func TestPionSizes(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
@@ -328,7 +315,6 @@ func TestPionSizes(t *testing.T) {
 	}
 }
 
-// loop is a small relay on a UDP socket: it echoes the messages in records.
 type loop struct {
 	*layer
 	conn *net.UDPConn
@@ -360,7 +346,6 @@ func newLoop(t *testing.T, c Config) *loop {
 
 func (l *loop) addr() *net.UDPAddr { return l.conn.LocalAddr().(*net.UDPAddr) }
 
-// send drops datagrams that the kernel does not accept, as a network may.
 func (l *loop) send(to endpoint.Endpoint, pkt []byte) { l.conn.WriteToUDPAddrPort(pkt, to.AddrPort()) }
 
 func (l *loop) serve() {

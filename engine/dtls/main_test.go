@@ -25,7 +25,6 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// boundRelay is a relay with all allocations, which are bound to all sessions.
 type boundRelay struct {
 	send func(to endpoint.Endpoint, pkt []byte)
 }
@@ -55,9 +54,8 @@ func testKey(id proto.AllocationID) (key proto.Key) {
 
 func at(addr string) endpoint.Endpoint { return endpoint.UDP(netip.MustParseAddrPort(addr), 0, 0) }
 
-// rig runs Records without a socket. It is their relay: it keeps what they send by
-// endpoint. Every allocation can be bound, and is bound to its sessions at once, unless a
-// test says otherwise.
+// rig runs Records without a socket, and is their relay. Every allocation can be bound, and is at
+// once, unless a test says otherwise.
 type rig struct {
 	t *testing.T
 	*layer
@@ -70,31 +68,26 @@ type rig struct {
 	derived atomic.Int64 // calls of KeyOf
 }
 
-// Send implements [driver.RecordsRelay].
 func (g *rig) Send(to endpoint.Endpoint, pkt []byte) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.got[to] = append(g.got[to], bytes.Clone(pkt))
 }
 
-// Flush implements [driver.RecordsRelay].
 func (g *rig) Flush() {}
 
-// MayBind implements [driver.RecordsRelay].
 func (g *rig) MayBind(id proto.AllocationID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return !g.ended[id]
 }
 
-// IsBound implements [driver.RecordsRelay].
 func (g *rig) IsBound(serial uint64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return !g.unbound || g.bound[serial]
 }
 
-// OwnerOf implements [driver.RecordsRelay].
 func (g *rig) OwnerOf(id proto.AllocationID) (driver.Owner, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -102,16 +95,13 @@ func (g *rig) OwnerOf(id proto.AllocationID) (driver.Owner, bool) {
 	return o, ok
 }
 
-// KeyOf implements [driver.RecordsRelay].
 func (g *rig) KeyOf(id proto.AllocationID) proto.Key {
 	g.derived.Add(1)
 	return testKey(id)
 }
 
-// SessionBegan implements [driver.RecordsRelay].
 func (g *rig) SessionBegan(endpoint.Endpoint) {}
 
-// setUnbound makes all sessions unbound, except those with the given serials.
 func (g *rig) setUnbound(except ...uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -149,7 +139,6 @@ func newStoppedRig(t *testing.T, c Config) *rig {
 	return &rig{t: t, layer: r, got: make(map[endpoint.Endpoint][][]byte)}
 }
 
-// start runs the Records.
 func (g *rig) start() {
 	g.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -210,7 +199,6 @@ func (g *rig) take(from endpoint.Endpoint) [][]byte {
 
 func (g *rig) wait(what string, done func() bool) { g.t.Helper(); testkit.Eventually(g.t, what, done) }
 
-// wantCounts checks some counts.
 func (g *rig) wantCounts(want map[event]uint64) {
 	g.t.Helper()
 	got := g.stats()
@@ -249,7 +237,6 @@ func newPeer(g *rig, from endpoint.Endpoint, n int) *peer {
 	return p
 }
 
-// hello makes the datagram of a ClientHello.
 func (p *peer) hello(cookie []byte) []byte {
 	b := binary.BigEndian.AppendUint16(nil, version12)
 	b = append(append(b, p.random[:]...), 0, byte(len(cookie)))
@@ -297,7 +284,6 @@ func (p *peer) answered(got [][]byte) bool {
 	return true
 }
 
-// cookieIn returns the cookie of a HelloVerifyRequest, or nil.
 func cookieIn(b []byte) []byte {
 	r, _, _ := parseRecord(b)
 	if m, _, ok := parseMessage(r.body); ok && m.kind == msgHelloVerifyRequest {
@@ -306,7 +292,6 @@ func cookieIn(b []byte) []byte {
 	return nil
 }
 
-// exchange is the ClientKeyExchange as a message.
 func (p *peer) exchange() []byte {
 	body := binary.BigEndian.AppendUint16(nil, uint16(len(p.identity)))
 	return appendMessage(nil, msgClientKeyExchange, p.seq+1, append(body, p.identity...))
@@ -359,7 +344,6 @@ func (p *peer) connect() bool {
 	return p.accepted(p.g.put(p.from, b))
 }
 
-// accepted reports whether got is the server's last flight.
 func (p *peer) accepted(got [][]byte) bool {
 	p.g.t.Helper()
 	if len(got) != 1 {
@@ -387,13 +371,11 @@ func mustConnect(t *testing.T, p *peer) {
 	}
 }
 
-// seal makes a record with a message.
 func (p *peer) seal(msg string) []byte {
 	out, _ := p.s.seal(nil, typeData, []byte(msg))
 	return out
 }
 
-// open opens a datagram for the peer and returns its message.
 func (p *peer) open(b []byte) string {
 	p.g.t.Helper()
 	r, _, ok := parseRecord(b)

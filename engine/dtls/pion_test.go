@@ -18,7 +18,6 @@ import (
 	pion "github.com/pion/dtls/v3"
 )
 
-// tap is a client's socket whose datagrams a test may look at, lose or repeat.
 type tap struct {
 	net.PacketConn
 	mu     sync.Mutex
@@ -64,7 +63,6 @@ func (c *tap) endpoint(t *testing.T) endpoint.Endpoint {
 	return at(c.LocalAddr().String())
 }
 
-// pionConnect connects with pion's client, and fails the test after a timeout.
 func pionConnect(t *testing.T, c net.PacketConn, l *loop, identity []byte, key proto.Key, limit time.Duration,
 	opts ...pion.ClientOption) (*pion.Conn, error) {
 	t.Helper()
@@ -90,7 +88,6 @@ func mustPion(t *testing.T, c net.PacketConn, l *loop, n int, opts ...pion.Clien
 	return conn
 }
 
-// pionEcho sends a message until its echo is received.
 func pionEcho(t *testing.T, conn *pion.Conn, msg string) {
 	t.Helper()
 	got := make([]byte, 2048)
@@ -155,8 +152,6 @@ func TestPionWrongKey(t *testing.T) {
 	}
 }
 
-// TestPionLosses: each datagram of the client's handshake is lost or doubled, one
-// at a time.
 func TestPionLosses(t *testing.T) {
 	t.Parallel()
 	for n := range 3 {
@@ -179,8 +174,6 @@ func TestPionLosses(t *testing.T) {
 	}
 }
 
-// TestPionAnswersLost: the server's last flight is lost, so the client repeats
-// its own.
 func TestPionAnswersLost(t *testing.T) {
 	t.Parallel()
 	l := newLoop(t, Config{})
@@ -209,7 +202,6 @@ func (d *lossyTap) ReadFrom(b []byte) (int, net.Addr, error) {
 	}
 }
 
-// TestPionReplay: an attacker replays all datagrams of a client.
 func TestPionReplay(t *testing.T) {
 	t.Parallel()
 	l := newLoop(t, Config{})
@@ -246,7 +238,6 @@ func TestPionCloses(t *testing.T) {
 	}
 }
 
-// openssl starts the client of OpenSSL for allocation 8.
 func openssl(t *testing.T, l *loop, key proto.Key, cipher string) *wiretest.OpenSSL {
 	t.Helper()
 	return wiretest.StartOpenSSL(t, l.addr(), testID(8).String(), key[:], cipher)

@@ -15,7 +15,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// hot is a rig's session and a supply of its records.
 func hot(t *testing.T, size int, c Config) (*rig, *peer, driver.Session, []byte) {
 	g := newRig(t, c)
 	p := newPeer(g, home, 1)
@@ -23,8 +22,6 @@ func hot(t *testing.T, size int, c Config) (*rig, *peer, driver.Session, []byte)
 	return g, p, checkEcho(t, p, testID(1)), bytes.Repeat([]byte{'m'}, size)
 }
 
-// TestAllocs: neither a record, valid or not, nor a datagram of a handshake
-// allocates.
 func TestAllocs(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates, and sync.Pool forgets under it")
@@ -119,7 +116,6 @@ func BenchmarkSeal(b *testing.B) {
 	}
 }
 
-// BenchmarkOpenSeal measures the work of the relay for one message: open and seal.
 func BenchmarkOpenSeal(b *testing.B) {
 	for _, size := range benchSizes {
 		b.Run(strconv.Itoa(size), func(b *testing.B) {
@@ -189,8 +185,7 @@ func BenchmarkAlive(b *testing.B) {
 	}
 }
 
-// TestWindowNeverTwice compares with a set: no number is accepted twice, and none
-// within windowSize of the newest is rejected the first time.
+// TestWindowNeverTwice compares with a set.
 func TestWindowNeverTwice(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -239,8 +234,6 @@ func TestWindowEdges(t *testing.T) {
 	}
 }
 
-// TestWindowConcurrent: of several goroutines with the same numbers, one gets each
-// number.
 func TestWindowConcurrent(t *testing.T) {
 	t.Parallel()
 	var w window
@@ -261,9 +254,8 @@ func TestWindowConcurrent(t *testing.T) {
 	}
 }
 
-// TestNonces: no two records of a direction have the same explicit nonce, whichever
-// goroutine seals them, and the nonce is the epoch and sequence number. With AES-GCM
-// a repeated nonce reveals the plain text and the key of the tags.
+// TestNonces: no two records of a direction have the same explicit nonce: with AES-GCM a repeated
+// one reveals the plain text and the key of the tags.
 func TestNonces(t *testing.T) {
 	t.Parallel()
 	const routines, each = 4, 500
@@ -291,8 +283,7 @@ func TestNonces(t *testing.T) {
 	wg.Wait()
 }
 
-// TestSequenceEnds: when the numbers of a session are used up nothing more is
-// sealed, and the number does not wrap around.
+// TestSequenceEnds: when the numbers of a session are used up nothing more is sealed.
 func TestSequenceEnds(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, Config{})
@@ -312,8 +303,6 @@ func TestSequenceEnds(t *testing.T) {
 	}
 }
 
-// TestFreshKeys: the server random of each handshake is unique, so that keys differ
-// even if a client repeats all of its messages.
 func TestFreshKeys(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)
@@ -335,8 +324,7 @@ func TestFreshKeys(t *testing.T) {
 	}
 }
 
-// TestDirections: the two directions have different keys, so our own record is not
-// accepted as one of the client.
+// TestDirections: our own record is not accepted as one of the client.
 func TestDirections(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, Config{})
@@ -352,9 +340,7 @@ func TestDirections(t *testing.T) {
 	g.wantCounts(map[event]uint64{dropUndecryptable: 50, dropReplayed: 0})
 }
 
-// TestConcurrent: many workers open and seal for one session while others are added,
-// removed and replaced. Each record is opened once, and each sealed one has a unique
-// number.
+// TestConcurrent: many workers open and seal for one session while others are added and removed.
 func TestConcurrent(t *testing.T) {
 	t.Parallel()
 	const routines, each = 4, 200
@@ -406,8 +392,6 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestTable: sessions that share chains are found and removed one by one, and no
-// serial is used twice.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	tb := newTable(64, 64)

@@ -19,7 +19,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// sessionsConfig returns the configuration of a file in a temporary directory.
 func sessionsConfig(t testing.TB, unmapped bool) statefile.SessionsConfig {
 	t.Helper()
 	return statefile.SessionsConfig{
@@ -46,7 +45,6 @@ func (g *rig) nextProcess(cfg *statefile.SessionsConfig, c Config) *rig {
 	return g.nextProcessWith(cfg, c, func(*rig) {})
 }
 
-// nextProcessWith is nextProcess with a change before the process runs.
 func (g *rig) nextProcessWith(cfg *statefile.SessionsConfig, c Config, change func(*rig)) *rig {
 	g.t.Helper()
 	to := filepath.Join(g.t.TempDir(), "sessions")
@@ -73,9 +71,8 @@ func bothModes(t *testing.T, test func(t *testing.T, cfg statefile.SessionsConfi
 	}
 }
 
-// TestResume: sessions of each kind resume in the next process, with their serial and
-// without a handshake, although the listeners have other numbers there. No record is
-// accepted that the previous process accepted.
+// TestResume: sessions resume with their serial, although the listeners have other numbers in the
+// next process. No record is accepted twice.
 func TestResume(t *testing.T) {
 	t.Parallel()
 	bothModes(t, func(t *testing.T, cfg statefile.SessionsConfig) {
@@ -124,7 +121,6 @@ func TestResume(t *testing.T) {
 			next.wantCounts(map[event]uint64{eventResumed: uint64(len(peers)), eventHello: 0, eventEstablished: 0})
 			g = next
 		}
-		// A new session has a new serial.
 		p := newPeer(g, at("192.0.2.77:1"), 20)
 		mustConnect(t, p)
 		fresh := checkEcho(t, p, testID(20)).Serial
@@ -136,8 +132,6 @@ func TestResume(t *testing.T) {
 	})
 }
 
-// mustResume resumes a session in the next process. The records with reserved numbers
-// are lost.
 func mustResume(t *testing.T, p *peer, next *rig) driver.Session {
 	t.Helper()
 	p.g = next
@@ -150,7 +144,6 @@ func mustResume(t *testing.T, p *peer, next *rig) driver.Session {
 	return driver.Session{}
 }
 
-// wantNoResume fails the test if a session resumes in the next process.
 func wantNoResume(t *testing.T, p *peer, next *rig) {
 	t.Helper()
 	p.g = next
@@ -163,8 +156,7 @@ func wantNoResume(t *testing.T, p *peer, next *rig) {
 
 func testIDOf(p *peer) (id proto.AllocationID) { return proto.AllocationID(p.identity) }
 
-// TestResumeSlow: no record is lost of a client that sends less often than ten times a
-// second.
+// TestResumeSlow: a client that sends less than ten times a second loses no record.
 func TestResumeSlow(t *testing.T) {
 	t.Parallel()
 	cfg := sessionsConfig(t, false)
@@ -182,8 +174,6 @@ func TestResumeSlow(t *testing.T) {
 	checkEcho(t, p, testID(1))
 }
 
-// TestResumeForged: only an authentic record resumes a session; a forged one does not
-// change it.
 func TestResumeForged(t *testing.T) {
 	t.Parallel()
 	cfg := sessionsConfig(t, false)
@@ -208,8 +198,6 @@ func TestResumeForged(t *testing.T) {
 	g.wantCounts(map[event]uint64{eventResumed: 1})
 }
 
-// TestNoResume: no session resumes from a file that is damaged, too old, or of another
-// relay.
 func TestNoResume(t *testing.T) {
 	t.Parallel()
 	damage := func(change func(b []byte)) func(t *testing.T, path string, cfg *statefile.SessionsConfig) {
@@ -252,7 +240,6 @@ func TestNoResume(t *testing.T) {
 			c := Config{Sessions: openSessions(t, cfg)}
 			next := newRig(t, c)
 			wantNoResume(t, p, next)
-			// It works as if there were no file, and stores sessions again.
 			p = newPeer(next, home, 1)
 			mustConnect(t, p)
 			checkEcho(t, p, testID(1))
@@ -261,7 +248,6 @@ func TestNoResume(t *testing.T) {
 	}
 }
 
-// TestResumeEnded: sessions that ended or were replaced do not resume.
 func TestResumeEnded(t *testing.T) {
 	t.Parallel()
 	cfg := sessionsConfig(t, false)
@@ -287,7 +273,6 @@ func TestResumeEnded(t *testing.T) {
 	if s := mustResume(t, again, g); s.Serial != serial {
 		t.Errorf("serial %d, was %d", s.Serial, serial)
 	}
-	// Then it is silent: the session becomes idle, and later dormant for too long.
 	g = g.nextProcess(&cfg, Config{Idle: 100 * time.Millisecond})
 	g.wait("the end of a dormant session", func() bool { return g.dormant.count.Load() == 0 })
 	wantNoResume(t, again, g)
@@ -344,8 +329,7 @@ func TestLateStore(t *testing.T) {
 	mustResume(t, p, g.nextProcess(&cfg, Config{}))
 }
 
-// TestResumeFull: sessions above the capacity of the file work and end with the
-// process.
+// TestResumeFull: sessions above the capacity of the file work and end with the process.
 func TestResumeFull(t *testing.T) {
 	t.Parallel()
 	cfg := sessionsConfig(t, false)
@@ -368,7 +352,7 @@ func TestResumeFull(t *testing.T) {
 	}
 }
 
-// use is one AEAD nonce of one key: the session is identified by its peer's random.
+// use is one AEAD nonce of one key.
 type use struct {
 	random [randomLen]byte
 	seq    uint64
@@ -376,13 +360,12 @@ type use struct {
 
 // crashes is a relay that is killed repeatedly, and the numbers that it used.
 type crashes struct {
-	t       *testing.T
-	random  *rand.Rand
-	g       *rig
-	peers   map[int]*peer
-	serials map[int]uint64
-	wire    map[int][][]byte // what an observer has recorded of a peer
-	// sent and accepted are the numbers that were used, through all processes.
+	t              *testing.T
+	random         *rand.Rand
+	g              *rig
+	peers          map[int]*peer
+	serials        map[int]uint64
+	wire           map[int][][]byte // what an observer has recorded of a peer
 	sent, accepted map[use]bool
 	resumed        uint64
 }
@@ -417,7 +400,6 @@ func TestCrashPoints(t *testing.T) {
 	}
 }
 
-// step does something with the n-th peer.
 func (c *crashes) step(n int) {
 	p := c.peers[n]
 	switch x := c.random.IntN(20); {
@@ -492,15 +474,13 @@ const (
 	killRoutines = 3
 )
 
-// fail ends the child with a reason.
 func fail(reason ...any) {
 	fmt.Fprintln(os.Stderr, reason...)
 	os.Exit(1)
 }
 
-// killChild resumes the sessions in a file, or makes some, and seals and opens records
-// of all of them until it is killed. It writes a line for each number that was used:
-// direction, session, number.
+// killChild uses resumed or new sessions until it is killed. It writes a line for each number that
+// was used: direction, session, number.
 func killChild(path string) {
 	file, err := openSessionFile(statefile.SessionsConfig{
 		Path: path, Capacity: 2 * killSessions, MaxAge: time.Hour, Machine: "up", OnError: func(err error) { fail(err) },
@@ -531,7 +511,6 @@ func killChild(path string) {
 	fail("the process was not killed")
 }
 
-// killAddSession adds a session as a handshake does.
 func killAddSession(r *layer, i int) statefile.FoundSession {
 	from := home
 	from.Lo += uint64(i)
@@ -587,9 +566,7 @@ func killUse(wg *sync.WaitGroup, r *layer, f *statefile.FoundSession) {
 	}
 }
 
-// TestCrashKilled kills a process that uses its sessions from many goroutines, again and
-// again. No number of a session is used twice in a direction,
-// and every session resumes each time.
+// TestCrashKilled: no number of a session is used twice in a direction, and every session resumes.
 func TestCrashKilled(t *testing.T) {
 	t.Parallel()
 	path := sessionsConfig(t, false).Path

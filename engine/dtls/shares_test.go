@@ -9,7 +9,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// own makes an allocation that of an owner.
 func (g *rig) own(id proto.AllocationID, o driver.Owner) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -19,7 +18,6 @@ func (g *rig) own(id proto.AllocationID, o driver.Owner) {
 	g.owners[id] = o
 }
 
-// connectOf makes a handshake for an allocation of an owner.
 func (g *rig) connectOf(n int, o driver.Owner) (*peer, bool) {
 	g.own(testID(n), o)
 	p := newPeer(g, at(fmt.Sprintf("198.18.%d.%d:7", n/200, 1+n%200)), n)

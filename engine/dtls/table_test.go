@@ -52,7 +52,6 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// checkEcho sends a message each way.
 func checkEcho(t *testing.T, p *peer, id proto.AllocationID) driver.Session {
 	t.Helper()
 	s, msg := p.g.Open(p.from, p.seal("ahoy"))
@@ -97,7 +96,6 @@ func TestNoSession(t *testing.T) {
 	}
 }
 
-// TestForgedExchange: a forged ClientKeyExchange does not block the genuine client.
 func TestForgedExchange(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, Config{})
@@ -203,7 +201,6 @@ func TestLostFinished(t *testing.T) {
 	checkEcho(t, p, testID(1))
 }
 
-// TestRenegotiation: a request to renegotiate is ignored.
 func TestRenegotiation(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, Config{})
@@ -274,8 +271,7 @@ func TestIdle(t *testing.T) {
 	g.wantCounts(map[event]uint64{eventIdle: 1, eventClosed: 0})
 }
 
-// TestProbes: hellos of a client beside its session are not answered while the session
-// is in use.
+// TestProbes: hellos beside a session that is in use are not answered.
 func TestProbes(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, Config{Quiet: time.Minute})
@@ -351,8 +347,7 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// TestKeepsSerial: a new session of the same allocation at the same source keeps the
-// serial and so the binding; the old keys are not accepted any more.
+// TestKeepsSerial: a new session of the same allocation at the same source keeps the binding.
 func TestKeepsSerial(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, Config{Quiet: time.Millisecond})
@@ -390,8 +385,7 @@ func TestKeepsSerial(t *testing.T) {
 	}
 }
 
-// TestCookieOverSession: a hello with a valid cookie from the source of a session is
-// answered at once, and the session continues until the handshake is finished.
+// TestCookieOverSession: a session continues until a handshake with a cookie is finished.
 func TestCookieOverSession(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, Config{Quiet: time.Minute, Direct: -1})
@@ -425,8 +419,7 @@ func TestRoaming(t *testing.T) {
 	}
 }
 
-// TestHelloOverHandshake: another hello from the source of a half-open handshake needs
-// a cookie, so that a forged one cannot replace it.
+// TestHelloOverHandshake: another hello needs a cookie, so that a forged one cannot replace it.
 func TestHelloOverHandshake(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, Config{})
@@ -443,7 +436,6 @@ func TestHelloOverHandshake(t *testing.T) {
 	}
 }
 
-// TestHelloAgain: the same hello gets the same answer, and one handshake.
 func TestHelloAgain(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, Config{})
@@ -468,8 +460,7 @@ func TestHelloAgain(t *testing.T) {
 	g.wantCounts(map[event]uint64{eventAnswered: 1, eventResent: 3, dropLargeAnswer: 1, eventEstablished: 1})
 }
 
-// TestPionRestart: a client that was killed and started again on the same
-// address, so without close_notify.
+// TestPionRestart: a client was killed, so without close_notify, and starts on the same address.
 func TestPionRestart(t *testing.T) {
 	t.Parallel()
 	l := newLoop(t, Config{Quiet: 300 * time.Millisecond})
@@ -484,7 +475,6 @@ func TestPionRestart(t *testing.T) {
 	}
 }
 
-// TestPionProbes: pion's client receives no alert and keeps its session.
 func TestPionProbes(t *testing.T) {
 	t.Parallel()
 	l := newLoop(t, Config{Quiet: time.Minute})

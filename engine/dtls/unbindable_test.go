@@ -10,7 +10,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// sealTo seals a message of the relay in the session of a peer, which must receive it.
 func sealTo(t *testing.T, p *peer, msg []byte) {
 	t.Helper()
 	s := p.g.table.source(p.from)
@@ -27,7 +26,6 @@ func notFound(n int) []byte {
 	return proto.Error{ID: testID(n), Code: proto.ErrorNotFound}.Append(nil)
 }
 
-// endTests makes allocations end. Their sessions are never bound.
 func (g *rig) endTests(first, n int) {
 	g.setUnbound()
 	for i := range n {
@@ -91,9 +89,7 @@ func TestEndInHandshake(t *testing.T) {
 	}
 }
 
-// TestUnbindableShare: very many handshakes with keys of ended allocations take a
-// sixteenth of the table and end no session of a player, and of two prefixes the one with
-// more sessions loses them.
+// TestUnbindableShare: handshakes with keys of ended allocations take a sixteenth of the table.
 func TestUnbindableShare(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"10.0.%d.%d:7", "[2001:db8:%x:%x00::1]:7"} {
@@ -139,7 +135,6 @@ func TestUnbindableShare(t *testing.T) {
 	}
 }
 
-// passQuiet sends a hello, after which Config.Quiet passes.
 func passQuiet(g *rig, p *peer) {
 	g.t.Helper()
 	g.put(p.from, p.hello(nil))
@@ -182,8 +177,6 @@ func TestUnbindableSource(t *testing.T) {
 	wantNoResume(t, again, g)
 }
 
-// TestUnbindableNotStored: no session of an ended allocation is in the session file, or
-// handed over to the next process.
 func TestUnbindableNotStored(t *testing.T) {
 	t.Parallel()
 	cfg := sessionsConfig(t, false)
@@ -205,8 +198,7 @@ func TestUnbindableNotStored(t *testing.T) {
 	mustResume(t, player, next)
 }
 
-// TestUnbindableRate: keys for ids that the relay does not have are derived at a limited
-// rate, whatever their source, and never at the cost of players.
+// TestUnbindableRate: keys for unknown ids are derived at a limited rate, at no cost to players.
 func TestUnbindableRate(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, Config{})
