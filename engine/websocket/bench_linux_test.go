@@ -62,7 +62,6 @@ func benchmarkSend(b *testing.B, size int, headers string, server func(http.Hand
 	b.ReportMetric(float64((processorTime(b)-before).Nanoseconds())/float64(b.N), "cpu-ns/op")
 }
 
-// processorTime returns the processor time of the process, user and system.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage

@@ -18,8 +18,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestSizes: the largest messages pass in both directions; a larger one ends the
-// connection of its sender.
 func TestSizes(t *testing.T) {
 	t.Parallel()
 	r := start(t, Config{})
@@ -52,7 +50,6 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestTextMessage: a text message ends the connection.
 func TestTextMessage(t *testing.T) {
 	t.Parallel()
 	r := start(t, Config{})
@@ -67,8 +64,6 @@ func TestTextMessage(t *testing.T) {
 	}
 }
 
-// TestFraming: fragments are reassembled, and violations of RFC 6455 end the
-// connection.
 func TestFraming(t *testing.T) {
 	t.Parallel()
 	zeroMask := "\x00\x00\x00\x00"
@@ -135,8 +130,6 @@ func TestFinalError(t *testing.T) {
 	}
 }
 
-// TestPing: a connection whose client does not answer pings is reset, another is
-// not; the ping of a client is answered.
 func TestPing(t *testing.T) {
 	t.Parallel()
 	r := start(t, Config{PingInterval: 20 * time.Millisecond, PongTimeout: 4 * time.Second, BindTimeout: time.Hour})
@@ -184,8 +177,6 @@ func TestUnbound(t *testing.T) {
 		func() bool { s := r.Stats(); return s.Ended[endUnbound.String()] == 3 && s.Open == 1 })
 }
 
-// TestUnboundLimit: before the relay sends BIND_RECEIVED, a client may send maxUnbound
-// messages.
 func TestUnboundLimit(t *testing.T) {
 	t.Parallel()
 	r := start(t, Config{BindTimeout: time.Hour})
@@ -286,7 +277,6 @@ func testFlood(t *testing.T, server func(http.Handler) *httptest.Server) {
 	})
 }
 
-// TestBusy: a message that the relay has no room for is dropped and counted.
 func TestBusy(t *testing.T) {
 	t.Parallel()
 	r := start(t, Config{})
@@ -338,8 +328,7 @@ func TestIdle(t *testing.T) {
 	<-ended
 }
 
-// TestSlowReader: a client that reads nothing loses messages and then its
-// connection; the messages of another client are not delayed or dropped.
+// TestSlowReader: a client that reads nothing delays no other one.
 func TestSlowReader(t *testing.T) { withAndWithoutTLS(t, testSlowReader) }
 
 func testSlowReader(t *testing.T, server func(http.Handler) *httptest.Server) {
@@ -376,7 +365,6 @@ func testSlowReader(t *testing.T, server func(http.Handler) *httptest.Server) {
 	})
 }
 
-// TestStuckReader: the connection of a client that reads too slowly is reset.
 func TestStuckReader(t *testing.T) {
 	t.Parallel()
 	r := start(t, Config{WriteTimeout: 300 * time.Millisecond, SendBuffer: 4 << 10})

@@ -15,7 +15,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// child is a transport that has taken over the connections of others.
 type child struct {
 	*Transport
 	in   intake
@@ -113,7 +112,6 @@ func TestHandover(t *testing.T) {
 			t.Fatalf("the player gets %q as message %d", m, i)
 		}
 	}
-	// A sign of life passes both links, and so does its answer.
 	r.Transport.find(serial).deliverAlive()
 	if m := second.in.next(t); m.serial != serial || len(m.pkt) != 0 {
 		t.Errorf("a sign of life became %x of %d", m.pkt, m.serial)
@@ -141,7 +139,6 @@ func TestHandover(t *testing.T) {
 		t.Error("the first process has ended, with an open connection")
 	case <-time.After(10 * time.Millisecond):
 	}
-	// The end of the relay ends the connections of all processes.
 	second.stop()
 	expectClose(t, c, ws.StatusGoingAway)
 	<-heldFirst

@@ -27,13 +27,11 @@ func TestMain(m *testing.M) {
 // waitLimit is the time limit of waits that end at once unless a test fails.
 const waitLimit = 15 * time.Second
 
-// delivery is a message that a connection delivered.
 type delivery struct {
 	serial uint64
 	pkt    []byte
 }
 
-// intake is an [engine.Intake] that keeps messages while it has room.
 type intake chan delivery
 
 func (in intake) Deliver(serial uint64, pkt []byte) bool {
@@ -56,15 +54,13 @@ func (in intake) next(t testing.TB) delivery {
 	}
 }
 
-// rig is a transport that runs behind an HTTP server.
 type rig struct {
 	*Transport
 	t      testing.TB
 	url    string
 	client *http.Client
 	in     intake
-	// stop ends Run and waits for it.
-	stop func()
+	stop   func()
 }
 
 func start(t testing.TB, cfg Config) *rig {
@@ -107,7 +103,6 @@ func startOn(t testing.TB, cfg Config, server func(http.Handler) *httptest.Serve
 	return r
 }
 
-// dial opens a connection, which is closed when the test ends, with additional headers.
 func (r *rig) dial(headers ...http.Header) *ws.Conn {
 	r.t.Helper()
 	opts := &ws.DialOptions{HTTPClient: r.client}
@@ -122,7 +117,6 @@ func (r *rig) dial(headers ...http.Header) *ws.Conn {
 	return c
 }
 
-// firstMessage sends a message and returns the connection's serial.
 func (r *rig) firstMessage(c *ws.Conn) uint64 {
 	r.t.Helper()
 	write(r.t, c, []byte("hello"))
@@ -179,8 +173,6 @@ func read(t testing.TB, c *ws.Conn) []byte {
 	return pkt
 }
 
-// expectClose fails the test unless the client receives a close frame with that
-// status next.
 func expectClose(t testing.TB, c *ws.Conn, want ws.StatusCode) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
@@ -196,7 +188,6 @@ func (r *rig) waitForEnd(reason end) {
 	testkit.Eventually(r.t, reason.String(), func() bool { s := r.Stats(); return s.Ended[reason.String()] == 1 && s.Open == 0 })
 }
 
-// get sends a request with headers, which are pairs of name and value.
 func get(t testing.TB, url string, headers ...string) (status int, header http.Header, body string) {
 	t.Helper()
 	req, _ := http.NewRequest(http.MethodGet, url, nil)
@@ -212,7 +203,6 @@ func get(t testing.TB, url string, headers ...string) (status int, header http.H
 	return resp.StatusCode, resp.Header, string(text)
 }
 
-// withAndWithoutTLS runs a test with both.
 func withAndWithoutTLS(t *testing.T, test func(t *testing.T, server func(http.Handler) *httptest.Server)) {
 	t.Run("ws", func(t *testing.T) { test(t, httptest.NewServer) })
 	t.Run("wss", func(t *testing.T) { test(t, httptest.NewTLSServer) })

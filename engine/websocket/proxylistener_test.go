@@ -17,7 +17,6 @@ import (
 	ws "github.com/coder/websocket"
 )
 
-// headerV2 returns a header of version 2.
 func headerV2(command, family byte, body string) string {
 	return proxyV2Start + string([]byte{command, family, byte(len(body) >> 8), byte(len(body))}) + body
 }
@@ -116,7 +115,6 @@ func FuzzProxyHeader(f *testing.F) {
 	})
 }
 
-// dialProxied returns both ends of a connection on which a proxy sends writes.
 func dialProxied(t *testing.T, cfg ProxyConfig, writes ...string) (client, server net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -145,8 +143,6 @@ func dialProxied(t *testing.T, cfg ProxyConfig, writes ...string) (client, serve
 
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
-// TestProxyListener: the bytes after the header arrive complete, however the
-// writes divide them.
 func TestProxyListener(t *testing.T) {
 	t.Parallel()
 	header, rest := proxyHeaders[0].header, strings.Repeat("rest", 1000)
@@ -221,8 +217,6 @@ func TestProxyRefused(t *testing.T) {
 	}
 }
 
-// TestProxyDeadline: a deadline that is set before the header arrives holds after it
-// too.
 func TestProxyDeadline(t *testing.T) {
 	t.Parallel()
 	_, server := dialProxied(t, ProxyConfig{Proxies: loopback}, proxyHeaders[0].header)
@@ -237,8 +231,6 @@ func TestProxyDeadline(t *testing.T) {
 	}
 }
 
-// TestProxyAddressLimit: behind a proxy, over TLS, the limit per address counts by
-// the address in the header.
 func TestProxyAddressLimit(t *testing.T) {
 	t.Parallel()
 	tr, err := New(Config{MaxConnsPerAddress: 1})

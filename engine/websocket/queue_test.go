@@ -13,8 +13,6 @@ func newQueue(messages, bytes int) *queue {
 	return &queue{maxMessages: messages, maxBytes: bytes, stuckAfter: time.Hour}
 }
 
-// TestQueueModel: in random sequences, messages are popped in the order in which
-// they were pushed, within both limits.
 func TestQueueModel(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
@@ -55,8 +53,7 @@ func TestQueueModel(t *testing.T) {
 	}
 }
 
-// TestQueueFinal: the final message has room in a full queue, is popped last, and
-// closes the queue.
+// TestQueueFinal: the final message has room in a full queue, is popped last, and closes it.
 func TestQueueFinal(t *testing.T) {
 	t.Parallel()
 	q := newQueue(1, 2000)
@@ -109,7 +106,6 @@ func TestQueueStuck(t *testing.T) {
 	}
 }
 
-// TestQueueTrim: the ring shrinks after a burst.
 func TestQueueTrim(t *testing.T) {
 	t.Parallel()
 	q := newQueue(100, 64<<10)

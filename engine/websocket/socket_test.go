@@ -42,9 +42,8 @@ func (c *recordedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// TestWriteSizes: without TLS, and to browsers, queued messages leave in writes of up to
-// 16 KiB. With TLS, several frames in one write, and so in one record, have at most 1,400
-// bytes to other clients. No frame is split.
+// TestWriteSizes: queued messages leave in writes of up to 16 KiB; with TLS, those to other clients
+// than browsers of up to 1,400 bytes. No frame is split.
 func TestWriteSizes(t *testing.T) {
 	t.Parallel()
 	const header, record = 4, 5 + 1 + 16 // TLS 1.3: record header, content type, tag

@@ -22,8 +22,6 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestStop: when Run's context is done, all connections get a close frame, those
-// that do not read are reset, and no goroutine or connection remains.
 func TestStop(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	t.Run("all", func(t *testing.T) { withAndWithoutTLS(t, testStop) })
@@ -73,8 +71,7 @@ func testStop(t *testing.T, server func(http.Handler) *httptest.Server) {
 	}
 }
 
-// TestChurn: many connections open, send and end in every way at once, while
-// messages are sent to them. Every message and every connection is counted.
+// TestChurn: connections open, send and end in every way at once, and everything is counted.
 func TestChurn(t *testing.T) {
 	t.Parallel()
 	const clients, rounds = 100, 3
@@ -123,8 +120,6 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// connectOnce opens a connection, waits for an echo, and ends it in one of five
-// ways.
 func (r *rig) connectOnce(i, way int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
@@ -168,7 +163,6 @@ func (r *rig) connectOnce(i, way int) error {
 	return nil
 }
 
-// TestSendAllocations: neither Send nor the writer allocates per message.
 func TestSendAllocations(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
@@ -206,7 +200,6 @@ func TestSendAllocations(t *testing.T) {
 	testkit.Eventually(t, "the connection has ended", func() bool { return r.Stats().Open == 0 })
 }
 
-// TestNames: each counter has a unique name.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
@@ -230,7 +223,6 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// matchRig is a relay with UDP and WebSocket.
 type matchRig struct {
 	*enginetest.Relay
 	*Transport
@@ -256,7 +248,6 @@ func newMatchRigWith(t *testing.T, server func(http.Handler) *httptest.Server, c
 	return g
 }
 
-// isReserved reports whether the relay has an allocation.
 func (g *matchRig) isReserved(t *testing.T, id proto.AllocationID) bool {
 	t.Helper()
 	all, _, err := g.Allocations(t.Context(), engine.Filter{}, 0, 100)
@@ -266,7 +257,6 @@ func (g *matchRig) isReserved(t *testing.T, id proto.AllocationID) bool {
 	return slices.ContainsFunc(all, func(a engine.Allocation) bool { return a.ID == id })
 }
 
-// dialAndBind opens a WebSocket and binds an allocation.
 func (g *matchRig) dialAndBind(t *testing.T, cred enginetest.Credentials) *ws.Conn {
 	t.Helper()
 	c, _, err := ws.Dial(context.Background(), g.srv.URL, &ws.DialOptions{HTTPClient: g.srv.Client()})
@@ -281,9 +271,8 @@ func (g *matchRig) dialAndBind(t *testing.T, cred enginetest.Credentials) *ws.Co
 	return c
 }
 
-// TestBackground: a page in the background, whose timers do not run, stays in its match, since
-// the browser answers pings. A page whose connection is dead does not, and neither does one
-// that answers them when its allocation has ended.
+// TestBackground: a page in the background, whose timers do not run, stays in its match, since the
+// browser answers pings.
 func TestBackground(t *testing.T) {
 	t.Parallel()
 	const idle = 1500 * time.Millisecond
@@ -318,8 +307,6 @@ func TestBackground(t *testing.T) {
 	}
 }
 
-// TestMatch: a host over WebSocket, one player over WebSocket and one over UDP
-// play one match through a real relay.
 func TestMatch(t *testing.T) { withAndWithoutTLS(t, testMatch) }
 
 func testMatch(t *testing.T, server func(http.Handler) *httptest.Server) {

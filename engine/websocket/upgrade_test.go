@@ -14,8 +14,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// TestUpgradeAnswer: extensions are not confirmed, nor a subprotocol that the client does
-// not offer, and the answer is small.
 func TestUpgradeAnswer(t *testing.T) {
 	t.Parallel()
 	tr, err := New(Config{})
@@ -82,7 +80,6 @@ func TestSubprotocol(t *testing.T) {
 	}
 }
 
-// TestNoExtensions: a client that requests compression does not get it.
 func TestNoExtensions(t *testing.T) {
 	t.Parallel()
 	r := start(t, Config{})
@@ -103,7 +100,6 @@ func TestNoExtensions(t *testing.T) {
 	}
 }
 
-// TestRefusals: a request that is not upgraded gets the reason and is counted.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	handshake := []string{
@@ -148,8 +144,6 @@ func TestRefusals(t *testing.T) {
 	testkit.Eventually(t, "no connection is open", func() bool { return r.Stats().Open == 0 })
 }
 
-// TestBannedSources: a ban ends connections from its network and refuses further ones, until it
-// ends; others go on.
 func TestBannedSources(t *testing.T) {
 	t.Parallel()
 	r := start(t, Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
@@ -192,8 +186,6 @@ func TestBannedSources(t *testing.T) {
 	again.CloseNow()
 }
 
-// TestNotRunning: requests are refused before Run and after it, and Run fails the
-// second time.
 func TestNotRunning(t *testing.T) {
 	t.Parallel()
 	tr, err := New(Config{})
@@ -218,8 +210,6 @@ func TestNotRunning(t *testing.T) {
 	}
 }
 
-// TestConnectionLimits: connections are limited in total and per address, until
-// they end.
 func TestConnectionLimits(t *testing.T) {
 	t.Parallel()
 	r := start(t, Config{
@@ -335,8 +325,7 @@ func TestShed(t *testing.T) {
 	}
 }
 
-// TestClientPrefix: connections of an unknown client count towards the total only, those
-// with a header that cannot be parsed count as their proxy's.
+// TestClientPrefix: an unknown client counts towards the total, one with a bad header as its proxy.
 func TestClientPrefix(t *testing.T) {
 	t.Parallel()
 	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
