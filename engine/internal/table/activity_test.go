@@ -11,8 +11,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// TestContract3TimestampsAreWrittenOnChangeOnly: a worker that relays a thousand
-// datagrams within a tick takes the line away from the others once.
+// Within a tick a worker that relays a thousand datagrams takes the line away from the others once.
 func TestContract3TimestampsAreWrittenOnChangeOnly(t *testing.T) {
 	t.Parallel()
 	var s atomic.Uint32
@@ -63,8 +62,6 @@ func TestContract3TimestampsNeverGoBack(t *testing.T) {
 	}
 }
 
-// TestContract3LatestTimestampStays: of timestamps that workers write at once, none is
-// lost to an earlier one.
 func TestContract3LatestTimestampStays(t *testing.T) {
 	t.Parallel()
 	const workers, ticks = 4, 200_000
@@ -226,8 +223,7 @@ func TestRateOfLateWorkers(t *testing.T) {
 	}
 }
 
-// TestMismatchIsPerAllocation: each has a gate of its own, full when it is
-// reserved, and workers that draw at once draw no more than there is.
+// TestMismatchIsPerAllocation: each has a gate of its own, full when it is reserved.
 func TestMismatchIsPerAllocation(t *testing.T) {
 	t.Parallel()
 	table := NewTable(0)
@@ -260,8 +256,6 @@ func TestMismatchIsPerAllocation(t *testing.T) {
 	}
 }
 
-// TestValidation: to an endpoint that is not validated no more bytes go than its
-// anti-amplification limit, in whatever sizes.
 func TestValidation(t *testing.T) {
 	t.Parallel()
 	table := NewTable(0)
@@ -306,8 +300,7 @@ func TestValidation(t *testing.T) {
 	}
 }
 
-// TestLimitedPath: messages increase the allowance of a limited path and never validate
-// it, and it stays bounded.
+// TestLimitedPath: messages increase the allowance of a limited path and never validate it.
 func TestLimitedPath(t *testing.T) {
 	t.Parallel()
 	table := NewTable(1)
@@ -364,7 +357,6 @@ func TestExcess(t *testing.T) {
 	}
 }
 
-// TestLinked: a host's joiners are found in the order of their links, whichever leave.
 func TestLinked(t *testing.T) {
 	t.Parallel()
 	table := NewTable(8)
@@ -416,8 +408,7 @@ func TestLargeMessages(t *testing.T) {
 	}
 }
 
-// TestValidationConcurrent: workers that send at once send no more than the limit
-// allows, and a path that one of them validates stays validated.
+// TestValidationConcurrent: workers that send at once send no more than the limit allows.
 func TestValidationConcurrent(t *testing.T) {
 	t.Parallel()
 	const workers, limit, size = 4, 100_000, 7
@@ -447,8 +438,7 @@ func TestValidationConcurrent(t *testing.T) {
 	}
 }
 
-// TestValidationWhilePathBegins: a message that comes while control begins a path is not
-// lost: the path is validated at the latest by the next message, even in the same tick.
+// TestValidationWhilePathBegins: the path is validated at the latest by the next message.
 func TestValidationWhilePathBegins(t *testing.T) {
 	t.Parallel()
 	const rounds, tick = 20_000, 7
@@ -480,7 +470,6 @@ func TestValidationWhilePathBegins(t *testing.T) {
 	wg.Wait()
 }
 
-// entryOf returns the entry of h.
 func entryOf(table *Table, h Handle) *Entry {
 	e, _ := table.At(h)
 	return &e
@@ -508,8 +497,7 @@ func TestMessageOfFormerEndpoint(t *testing.T) {
 	}
 }
 
-// TestLastRelays: both directions of each link have timestamps of their own, which
-// lie with the joiner, and a slot's next owner has none.
+// TestLastRelays: each direction of a link has a timestamp, and a slot's next owner has none.
 func TestLastRelays(t *testing.T) {
 	t.Parallel()
 	table := NewTable(0)
@@ -546,7 +534,6 @@ func TestLastRelays(t *testing.T) {
 			}
 		}
 	}
-	// The next path to an endpoint keeps the timestamp of the former one, whatever they are.
 	tick := Tick(14)
 	for _, p := range []Path{ValidatedPath, UnvalidatedPath(100), LimitedPath(100), ValidatedPath} {
 		table.BeginPath(a, p)
@@ -568,8 +555,6 @@ func TestLastRelays(t *testing.T) {
 	}
 }
 
-// TestLastRelaysConcurrent: of timestamps written at once the latest stays,
-// in both directions.
 func TestLastRelaysConcurrent(t *testing.T) {
 	t.Parallel()
 	const workers, ticks = 4, 20_000
@@ -595,8 +580,6 @@ func TestLastRelaysConcurrent(t *testing.T) {
 	}
 }
 
-// TestCounterIndex: an allocation keeps the number that it was reserved with, and the
-// next one in its slot has its own.
 func TestCounterIndex(t *testing.T) {
 	t.Parallel()
 	table := NewTable(1)

@@ -9,7 +9,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 )
 
-// benchSizes are the numbers of bound allocations at which a look-up is timed.
 var benchSizes = []int{1_000, 100_000, 1_000_000}
 
 // benchSink keeps the compiler from dropping unused results.
@@ -18,8 +17,6 @@ var benchSink struct {
 	ok    bool
 }
 
-// bench is a full table with links, and keys to look up in random order:
-// matches of one host and one joiner.
 type bench struct {
 	table   *Table
 	keys    []endpoint.Endpoint
@@ -56,7 +53,6 @@ func BenchmarkByEndpoint(b *testing.B) {
 	}
 }
 
-// shuffledKeys returns the endpoints of n allocations in random order.
 func shuffledKeys(n int) (keys []endpoint.Endpoint) {
 	for _, i := range rand.New(rand.NewPCG(1, 2)).Perm(n) {
 		keys = append(keys, testEndpoint(i))
@@ -122,7 +118,6 @@ func BenchmarkPeer(b *testing.B) {
 	}
 }
 
-// BenchmarkChurn is the life of one allocation, in a table that holds others.
 func BenchmarkChurn(b *testing.B) {
 	for _, n := range benchSizes {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

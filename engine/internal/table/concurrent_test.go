@@ -15,9 +15,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestContract2SnapshotsWereTrue: while one goroutine reserves, binds, moves,
-// links, ends and reuses slots at once, every result of a reader was true at
-// some instant between its call and the return.
+// Every result of a reader was true at some instant between its call and the return.
 func TestContract2SnapshotsWereTrue(t *testing.T) {
 	changes := 100_000
 	if testkit.RaceEnabled || testing.Short() {
@@ -39,8 +37,6 @@ func TestContract2SnapshotsWereTrue(t *testing.T) {
 	})
 }
 
-// checkReaders runs three readers while s writes, and compares tnext observations
-// with the history.
 func checkReaders(t *testing.T, s *recorder, changes int) {
 	t.Helper()
 	observations := make([][]observation, 3)
@@ -74,8 +70,6 @@ func checkReaders(t *testing.T, s *recorder, changes int) {
 	}
 }
 
-// TestContract2NoTornReads: all words of a record are written together, over
-// and over, and none is ever seen with a word of another time.
 func TestContract2NoTornReads(t *testing.T) {
 	t.Parallel()
 	writes := uint64(300_000)
@@ -115,7 +109,6 @@ func TestContract2NoTornReads(t *testing.T) {
 	wg.Wait()
 }
 
-// tornEntry is a record after the n-th write: each word holds n.
 func tornEntry(n uint64) Entry {
 	if n == 0 {
 		return Entry{Role: RoleHost}
@@ -131,9 +124,8 @@ type answer struct {
 	ok bool
 }
 
-// waitForReader returns when some goroutine is inside snapshot, or when the
-// answer is there already, and reports which. The caller has made the sequence
-// number of a record odd, so the reader should stay.
+// waitForReader returns when some goroutine is inside snapshot, or the answer is there already. The
+// caller has made the sequence number of a record odd, so the reader should stay.
 func waitForReader(answers <-chan answer) (a answer, inside bool) {
 	buf := make([]byte, 1<<20)
 	if !testkit.Poll(testkit.WaitLimit, func() bool {
@@ -153,8 +145,6 @@ func waitForReader(answers <-chan answer) (a answer, inside bool) {
 	return a, inside
 }
 
-// TestContract2ReaderWaitsForTheWriter: a reader that comes in the middle of a
-// write sees neither half of it.
 func TestContract2ReaderWaitsForTheWriter(t *testing.T) {
 	table := NewTable(0)
 	h := bind(t, table, Spec{ID: testID(1), Role: RoleJoiner}, testEndpoint(1))
@@ -178,7 +168,6 @@ func TestContract2ReaderWaitsForTheWriter(t *testing.T) {
 	}
 }
 
-// shardEndpoints returns n endpoints that are in one shard of the table.
 func shardEndpoints(table *Table, n int) (shard *shard, eps []endpoint.Endpoint) {
 	for i := 0; len(eps) < n; i++ {
 		ep := testEndpoint(i)
@@ -193,9 +182,8 @@ func shardEndpoints(table *Table, n int) (shard *shard, eps []endpoint.Endpoint)
 	return shard, eps
 }
 
-// TestContract1MissIsRetried holds a reader on its way through cells, lets the
-// shard grow and the endpoint it looks for be bound, and lets it go on: its
-// cells do not know the endpoint, so it has to look at the new ones.
+// TestContract1MissIsRetried holds a reader on its way through cells while the shard grows and its
+// endpoint is bound: it has to look at the new cells.
 func TestContract1MissIsRetried(t *testing.T) {
 	const others = minLines * lineCells
 	table := NewTable(0)
@@ -206,7 +194,6 @@ func TestContract1MissIsRetried(t *testing.T) {
 		handles = append(handles, reserve(t, table, Spec{ID: testID(i), Role: RoleHost}))
 	}
 
-	// A false lead in the line of the endpoint, to a record in mid-write.
 	trap := table.identity(reserve(t, table, Spec{ID: testID(-5), Role: RoleHost}).slot())
 	hash := table.hashEndpoint(wanted)
 	cell := &old.line(hash)[0]
@@ -237,8 +224,6 @@ func TestContract1MissIsRetried(t *testing.T) {
 	}
 }
 
-// TestContract1RecordsNeverMove: a record stays where it is while the table
-// grows, and so do the account and the timestamps that belong to it.
 func TestContract1RecordsNeverMove(t *testing.T) {
 	t.Parallel()
 	const n = 20 * SlabRecords
@@ -260,9 +245,8 @@ func TestContract1RecordsNeverMove(t *testing.T) {
 	}
 }
 
-// TestContract1BoundIsFound: the index finds every endpoint of a record, for
-// as long as the record says it. Of all misses while an allocation moves, and
-// ends, and begins again, each comes with a change of the record.
+// TestContract1BoundIsFound: of all misses while an allocation moves, ends and begins again, each
+// comes with a change of the record.
 func TestContract1BoundIsFound(t *testing.T) {
 	changes := 300_000
 	if testkit.RaceEnabled || testing.Short() {
@@ -306,10 +290,8 @@ func TestContract1BoundIsFound(t *testing.T) {
 	wg.Wait()
 }
 
-// A history is all that was ever true of a table, and when. One goroutine, the
-// recorder, changes the table and writes the history; readers record tnext
-// observations, and the times before and after. Time is the number of changes begun and
-// ended, so an observation must have been true at one of its times.
+// A history is all that was ever true of a table, and when. Time is the number of changes begun and
+// ended; an observation must have been true at one of the times of its look-up.
 
 // span is a time through which a key led to e, or to nothing if e is zero.
 type span struct {
@@ -317,11 +299,8 @@ type span struct {
 	e        Entry
 }
 
-// past is the history of keys of one kind. Before its first span a key led to
-// nothing.
 type past[K comparable] map[K][]span
 
-// set notes that from some time between began and ended on, key leads to e.
 func (p past[K]) set(key K, e Entry, began, ended int64) {
 	spans := p[key]
 	if len(spans) == 0 {
@@ -331,8 +310,6 @@ func (p past[K]) set(key K, e Entry, began, ended int64) {
 	p[key] = append(spans, span{from: began, to: math.MaxInt64, e: e})
 }
 
-// held reports whether the entry of key satisfied cond at some time from before
-// to after.
 func (p past[K]) held(key K, before, after int64, cond func(Entry) bool) bool {
 	spans := p[key]
 	if len(spans) == 0 {
@@ -363,8 +340,7 @@ func (p past[K]) left(key K, e Entry, before, between, after int64) bool {
 	return false
 }
 
-// recorder is the writer of a table under test. Only the atomics are read while
-// it writes.
+// recorder is the writer of a table under test. Only the atomics are read while it writes.
 type recorder struct {
 	seed  uint64
 	max   int // allocations
@@ -382,8 +358,6 @@ type recorder struct {
 	handles   past[Handle]
 }
 
-// newRecorder returns the recorder of a table for max allocations, whose owners
-// take a number of endpoints from each other.
 func newRecorder(seed uint64, max, endpoints int) *recorder {
 	return &recorder{
 		seed: seed, max: max, room: endpoints,
@@ -393,7 +367,6 @@ func newRecorder(seed uint64, max, endpoints int) *recorder {
 	}
 }
 
-// change runs do as one change and returns its time.
 func (s *recorder) change(do func()) (began, ended int64) {
 	began = s.clock.Add(1)
 	do()
@@ -419,8 +392,6 @@ func (s *recorder) becomes(e *Entry, next Entry, began, ended int64) {
 	*e = next
 }
 
-// write makes n changes. The number of allocations rises and falls, so that
-// the index grows and slots are reused.
 func (s *recorder) write(t *testing.T, n int) {
 	defer s.done.Store(true)
 	for i := range n {
@@ -472,7 +443,6 @@ func (s *recorder) bind(e *Entry) {
 	s.becomes(e, next, began, ended)
 }
 
-// mark changes flags and nonce, which are in the record but in no index.
 func (s *recorder) mark(e *Entry) {
 	next := *e
 	next.Flags, next.Nonce = e.Flags|EverBound, uint16(s.r.Uint32())
@@ -485,7 +455,6 @@ func (s *recorder) mark(e *Entry) {
 	s.becomes(e, next, began, ended)
 }
 
-// link opens the link of a joiner, or closes it if it has one.
 func (s *recorder) link(joiner, host *Entry) {
 	if joiner.Role != RoleJoiner || host.Role != RoleHost {
 		return
@@ -520,7 +489,6 @@ func (s *recorder) end(i int) {
 	s.becomes(e, Entry{}, began, ended)
 }
 
-// observation is the result of one look-up of a reader.
 type observation struct {
 	before, between, after int64
 	look                   look
@@ -544,8 +512,7 @@ const (
 	looks
 )
 
-// read looks things up until the recorder is done, or most observations are noted, and
-// a thousand times in any case: a reader may be scheduled after all is written.
+// read notes at least a thousand observations: it may be scheduled after all is written.
 func (s *recorder) read(seed uint64, most int) (observations []observation) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var known [64]Entry // to look up again, long after they have ended
@@ -599,8 +566,6 @@ func (s *recorder) look(x *observation) {
 	x.after = s.clock.Load()
 }
 
-// wasTrue reports whether x agrees with the history. It is called when the
-// recorder is done.
 func (s *recorder) wasTrue(x *observation) bool {
 	same := func(e Entry) bool { return e == x.got }
 	switch x.look {

@@ -10,8 +10,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// TestKeyedGates compares gates of one event with a map: a key has one in its interval, and
-// none is refused for others before its set is full.
+// TestKeyedGates compares gates of one event with a map.
 func TestKeyedGates(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(3, 4))
@@ -102,7 +101,6 @@ func TestKeyedGatesBytes(t *testing.T) {
 	}
 }
 
-// TestKeyedGatesAtOnce: workers that take from one gate at once take no more than is there.
 func TestKeyedGatesAtOnce(t *testing.T) {
 	t.Parallel()
 	q, g := NewQuota(0, 2_000_000), NewKeyedGates(10)

@@ -12,8 +12,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestHandover moves tables of random histories into another table: every word of every
-// allocation is the same there, and it finds the same by endpoint, id and link.
 func TestHandover(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -79,7 +77,6 @@ func TestHandover(t *testing.T) {
 	}
 }
 
-// fillRandomly changes the words that only workers and control change.
 func fillRandomly(t *Table, h Handle, random *rand.Rand) {
 	a, act, large := t.Account(h), t.Activity(h), t.LargeMessages(h)
 	a.LostEndpoint, a.EndpointAt, a.LinkGate = random.Uint32(), Tick(random.Uint32()), random.Uint32()
@@ -105,7 +102,6 @@ func fillRandomly(t *Table, h Handle, random *rand.Rand) {
 	}
 }
 
-// TestHandoverMalformed checks that bytes which are no allocation are refused.
 func TestHandoverMalformed(t *testing.T) {
 	from, to := NewTable(10), NewTable(1)
 	h, err := from.Reserve(Spec{ID: proto.AllocationID{1}, Role: RoleHost}, 5)
@@ -135,7 +131,6 @@ func TestHandoverMalformed(t *testing.T) {
 	}
 }
 
-// TestPrepare: a prepared table takes its allocations without any further memory.
 func TestPrepare(t *testing.T) {
 	const each, times = 2500, 2
 	from, to := NewTable(each*times), NewTable(each*times)

@@ -10,7 +10,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// find returns the slots that a reader meets on the way of hash.
 func (c *cells) find(hash uint64) (slots []uint32) {
 	tag := tagOf(hash)
 	for at := hash; ; at++ {
@@ -26,8 +25,6 @@ func (c *cells) find(hash uint64) (slots []uint32) {
 	}
 }
 
-// steps returns how many lines lie between the one that hash names and the
-// one that holds its entry.
 func (c *cells) steps(hash uint64, slot uint32) int {
 	for n := 0; n < len(c.lines); n++ {
 		line := c.line(hash + uint64(n))
@@ -67,7 +64,6 @@ func (m *shardModel) remove(slot uint32) bool {
 	return m.shard.remove(hash, slot)
 }
 
-// check compares the counts, and the results of a reader, with the model.
 func (m *shardModel) check(t *testing.T) {
 	t.Helper()
 	c := m.shard.cells.Load()
@@ -104,8 +100,7 @@ func (m *shardModel) check(t *testing.T) {
 	}
 }
 
-// TestIndexModel runs random changes of one shard against a map. There are few
-// lines and fewer tags, so that lines fill, tags are equal and probes wrap.
+// TestIndexModel has few lines and fewer tags, so that lines fill, tags are equal and probes wrap.
 func TestIndexModel(t *testing.T) {
 	t.Parallel()
 	testkit.OneGoroutine(t)
@@ -154,8 +149,6 @@ func TestIndexRemoveIsExact(t *testing.T) {
 	}
 }
 
-// TestContract1ChurnKeepsCellsBounded: entries that come and go for long lose
-// none of those that stay, and take no more cells than tnext number asks for.
 func TestContract1ChurnKeepsCellsBounded(t *testing.T) {
 	t.Parallel()
 	const stay, rounds = 1000, 200_000
@@ -220,8 +213,7 @@ func TestHashIsSeeded(t *testing.T) {
 	}
 }
 
-// TestHashSpreads: the endpoints of real networks come in rows. They spread
-// over shards as random numbers would, and none is far from its line.
+// TestHashSpreads: endpoints of real networks come in rows, and yet no entry is far from its line.
 func TestHashSpreads(t *testing.T) {
 	t.Parallel()
 	testkit.OneGoroutine(t)

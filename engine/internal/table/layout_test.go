@@ -31,7 +31,6 @@ const largeSize = 8
 // ownerSize is that of the tenant and the player.
 const ownerSize = 24
 
-// gateSize is that of the gate of ERROR 3.
 const gateSize = 4
 
 // TestRecordLayout is where the sizes in doc.go are proved.
@@ -57,9 +56,8 @@ func TestRecordLayout(t *testing.T) {
 	}
 }
 
-// TestContract3ActivityHasItsOwnLine: words that the worker of an owner writes share no
-// cache line with those that other workers read for each datagram, nor with another
-// allocation's, but for the counts of large messages, which have lines for themselves.
+// Words that the worker of an owner writes share no cache line with those that others read for each
+// datagram, nor with another allocation's; the counts of large messages have lines for themselves.
 func TestContract3ActivityHasItsOwnLine(t *testing.T) {
 	t.Parallel()
 	for _, typ := range []reflect.Type{reflect.TypeFor[Slab](), reflect.TypeFor[coldSlab]()} {
@@ -88,7 +86,6 @@ func TestTableLines(t *testing.T) {
 	t.Parallel()
 	table := NewTable(1)
 	lines := make(map[uintptr]string)
-	// each calls do for each line of what p points to, from byte begin on.
 	each := func(p any, begin uintptr, do func(line uintptr)) {
 		v := reflect.ValueOf(p)
 		for at := (v.Pointer() + begin) / cacheLine; at <= (v.Pointer()+v.Type().Elem().Size()-1)/cacheLine; at++ {
@@ -120,9 +117,8 @@ func TestTableLines(t *testing.T) {
 	}
 }
 
-// TestContract3WritesOfARelay: of all words of the records of two players, a RELAY within
-// a tick changes the sender's quota gate and count alone, and the first one of a tick each
-// timestamp once; so a worker that reads a record finds it in its cache while another one relays.
+// TestContract3WritesOfARelay: within a tick a RELAY changes the sender's quota gate and count
+// alone, so a worker that reads a record finds it in its cache while another one relays.
 func TestContract3WritesOfARelay(t *testing.T) {
 	t.Parallel()
 	table, quota := NewTable(2), NewQuota(1000, 1<<20)
@@ -158,7 +154,6 @@ func TestContract3WritesOfARelay(t *testing.T) {
 	}
 }
 
-// relayOne does what a worker does in the table for one RELAY.
 func relayOne(t *testing.T, table *Table, quota Quota, ep endpoint.Endpoint, to proto.AllocationID, now int64) {
 	t.Helper()
 	var sender, peer Entry
@@ -180,10 +175,8 @@ func relayOne(t *testing.T, table *Table, quota Quota, ep endpoint.Endpoint, to 
 	source.CountRelay(100)
 }
 
-// word is the name and the value of a field of a record.
 type word struct{ name, value string }
 
-// words returns the fields of the records of the first two slots.
 func words(table *Table) (all []word) {
 	hot, cold := reflect.ValueOf(table.slabs[0].Load()).Elem(), reflect.ValueOf(table.cold[0].Load()).Elem()
 	for slot := range 2 {
@@ -223,8 +216,7 @@ func TestLinesOfARelay(t *testing.T) {
 	}
 }
 
-// TestSlabsHoldNoPointers: the collector skips memory without pointers, so a
-// million allocations cost it nothing.
+// TestSlabsHoldNoPointers: memory without pointers costs the collector nothing.
 func TestSlabsHoldNoPointers(t *testing.T) {
 	t.Parallel()
 	for _, typ := range []reflect.Type{reflect.TypeFor[Slab](), reflect.TypeFor[coldSlab](), reflect.TypeFor[line]()} {
@@ -238,8 +230,6 @@ func TestSlabsHoldNoPointers(t *testing.T) {
 	}
 }
 
-// findPointer returns where typ holds something that the collector would
-// follow, or "" if it holds nothing of the kind.
 func findPointer(typ reflect.Type) string {
 	switch k := typ.Kind(); {
 	case k >= reflect.Bool && k <= reflect.Complex128 && k != reflect.Uintptr:
@@ -267,9 +257,7 @@ const (
 	maxResident          = 512 << 20 // bytes, of the whole process
 )
 
-// TestMillion fills a table to its limit, looks everything up, ends everything
-// and fills it again. It measures the cost in memory and in stops of
-// the collector.
+// TestMillion fills a table to its limit twice, and measures memory and stops of the collector.
 func TestMillion(t *testing.T) {
 	if testkit.RaceEnabled || testing.Short() {
 		t.Skip("a million allocations take seconds, and under the race detector minutes and gigabytes")
@@ -315,8 +303,6 @@ func TestMillion(t *testing.T) {
 	runtime.KeepAlive(table)
 }
 
-// fill binds n allocations, hosts and joiners in turn, each joiner linked to
-// the host before it.
 func fill(t testing.TB, table *Table, n int) {
 	t.Helper()
 	var host Handle
@@ -330,8 +316,7 @@ func fill(t testing.TB, table *Table, n int) {
 	}
 }
 
-// reportCollector says how long collections take, and how long they stop the
-// process, while table is full. On a shared machine no bound would hold.
+// reportCollector reports only: on a shared machine no bound would hold.
 func reportCollector(t *testing.T, table *Table) {
 	t.Helper()
 	const rounds = 10
@@ -373,7 +358,6 @@ func heapAlloc() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// residentBytes returns the memory of this process that is in RAM.
 func residentBytes(t *testing.T) int64 {
 	t.Helper()
 	status, err := os.ReadFile("/proc/self/status")

@@ -11,8 +11,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// modelAllocation is an allocation as one would write it down if memory,
-// readers and time were no concern.
 type modelAllocation struct {
 	spec     Spec
 	handle   Handle
@@ -25,7 +23,6 @@ type modelAllocation struct {
 	linked   int // number of its link
 }
 
-// model is a table made of maps, next to the one that is tested.
 type model struct {
 	t     *testing.T
 	table *Table
@@ -50,7 +47,6 @@ func newModel(t *testing.T, max, endpoints int) *model {
 	}
 }
 
-// entry is the expected entry of m.
 func (m *modelAllocation) entry() Entry {
 	e := Entry{
 		Handle: m.handle, Endpoint: m.endpoint, ID: m.spec.ID, Role: m.spec.Role, Flags: m.flags, Nonce: m.nonce,
@@ -66,7 +62,6 @@ func linked(a, b *modelAllocation) bool {
 	return a.host == b && !b.ended || b.host == a && !a.ended
 }
 
-// step does one operation in both. The numbers choose the operands.
 func (m *model) step(op byte, x, y int) {
 	m.t.Helper()
 	op %= 10
@@ -131,7 +126,6 @@ func (m *model) bind(a *modelAllocation, ep endpoint.Endpoint) {
 	}
 }
 
-// mark changes the flags or the nonce of an allocation.
 func (m *model) mark(a *modelAllocation, y int) {
 	switch flags := Flags(y >> 2 & 31); y % 3 {
 	case 0:
@@ -201,9 +195,7 @@ func (m *model) recycle(x int) {
 	m.waiting = append(m.waiting[:i], m.waiting[i+1:]...)
 }
 
-// check compares everything that a reader can ask. Of all pairs of peers it
-// asks for those whose distance in the list of the living is a multiple of
-// stride.
+// check compares everything that a reader can ask; of all pairs of peers only every stride-th.
 func (m *model) check(stride int) {
 	m.t.Helper()
 	if a, b, l := m.table.Counts(); a != len(m.live) || b != len(m.owners) || l != m.links {
@@ -278,9 +270,8 @@ func (m *model) checkLive(a *modelAllocation) {
 	}
 }
 
-// TestTableModel runs random operations on a table and on maps. The small
-// table is full most of the time, so that slots are reused and endpoints taken
-// over; the large one grows.
+// TestTableModel: the small table is full most of the time, so that slots are reused; the large one
+// grows.
 func TestTableModel(t *testing.T) {
 	t.Parallel()
 	testkit.OneGoroutine(t)
@@ -318,8 +309,6 @@ func TestTableModel(t *testing.T) {
 	}
 }
 
-// FuzzTable is TestTableModel with operations of the fuzzer's choice: three
-// bytes each.
 func FuzzTable(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 1, 0, 2, 0, 1, 2, 1, 1, 4, 1, 0, 6, 0, 0, 7, 0, 0, 0, 0, 0})
 	f.Add([]byte{0, 0, 0, 2, 0, 0, 8, 0, 33, 8, 0, 13, 8, 0, 5, 6, 0, 0, 7, 0, 0, 0, 0, 0})

@@ -11,7 +11,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// quotaTable returns an allocation in a table of its own.
 func quotaTable(t *testing.T) (*Table, Handle) {
 	t.Helper()
 	table := NewTable(1)
@@ -70,8 +69,7 @@ func TestQuotaRates(t *testing.T) {
 	}
 }
 
-// TestQuotaBurst: an idle owner may relay the quota of a second at once, of
-// datagrams and of bytes, and nothing more.
+// TestQuotaBurst: an idle owner may relay the quota of a second at once, and nothing more.
 func TestQuotaBurst(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ datagrams, bytes, size, burst int }{
@@ -96,8 +94,7 @@ func TestQuotaBurst(t *testing.T) {
 	}
 }
 
-// TestQuotaOfNewAllocation: an allocation may relay at once, also shortly before its gate
-// wraps, and a slot that is used again as well as a new one.
+// TestQuotaOfNewAllocation: an allocation may relay at once, also shortly before its gate wraps.
 func TestQuotaOfNewAllocation(t *testing.T) {
 	t.Parallel()
 	q := NewQuota(1000, 512<<10)
@@ -115,8 +112,7 @@ func TestQuotaOfNewAllocation(t *testing.T) {
 	}
 }
 
-// TestQuotaCost: the cost of a datagram is the exact quotient, rounded down, or one unit
-// more or less.
+// TestQuotaCost: the cost is the exact quotient, rounded down, or one unit more or less.
 func TestQuotaCost(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 6))
@@ -131,8 +127,7 @@ func TestQuotaCost(t *testing.T) {
 	}
 }
 
-// TestQuotaRefusalIsFree: a message that is dropped for its bytes costs no datagram,
-// and the other way round.
+// TestQuotaRefusalIsFree: a drop for bytes costs no datagram, and the other way round.
 func TestQuotaRefusalIsFree(t *testing.T) {
 	t.Parallel()
 	table, h := quotaTable(t)
@@ -153,8 +148,6 @@ func TestQuotaRefusalIsFree(t *testing.T) {
 	}
 }
 
-// TestQuotaUnlimited: zero bounds nothing, and one of the two can be bounded
-// alone.
 func TestQuotaUnlimited(t *testing.T) {
 	t.Parallel()
 	table, h := quotaTable(t)
@@ -215,8 +208,7 @@ func TestQuotaClockGoesRound(t *testing.T) {
 	}
 }
 
-// TestQuotaOfLateWorker: a worker whose clock is behind, as one may be to whose
-// socket a player has roamed, gains its player nothing.
+// TestQuotaOfLateWorker: a worker may be late to whose socket a player has roamed.
 func TestQuotaOfLateWorker(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 8))
@@ -263,7 +255,6 @@ func TestQuotaOfSeveralWorkers(t *testing.T) {
 	}
 }
 
-// TestQuotaIsPerAllocation: a fresh allocation does not inherit a quota gate.
 func TestQuotaIsPerAllocation(t *testing.T) {
 	t.Parallel()
 	table := NewTable(0)

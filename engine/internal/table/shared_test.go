@@ -7,8 +7,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// sharedTable returns a table with the memory that a program in the kernel would use, and
-// room for twice as many ids as it holds.
 func sharedTable(max int) *Table {
 	lines := minLines
 	for lines*lineCells < 2*max {

@@ -27,7 +27,6 @@ func testEndpoint(n int) endpoint.Endpoint {
 	return endpoint.UDP(netip.AddrPortFrom(netip.AddrFrom4(a), uint16(40_000+n%16)), 0, 0)
 }
 
-// bind reserves an allocation and binds it to ep.
 func bind(t testing.TB, table *Table, s Spec, ep endpoint.Endpoint) Handle {
 	t.Helper()
 	h := reserve(t, table, s)
@@ -37,7 +36,6 @@ func bind(t testing.TB, table *Table, s Spec, ep endpoint.Endpoint) Handle {
 	return h
 }
 
-// byEndpoint is [Table.FindByEndpoint] with the entry as a result.
 func byEndpoint(table *Table, ep endpoint.Endpoint) (e Entry, ok bool) {
 	if !table.FindByEndpoint(ep, &e) {
 		return Entry{}, false
@@ -45,7 +43,6 @@ func byEndpoint(table *Table, ep endpoint.Endpoint) (e Entry, ok bool) {
 	return e, true
 }
 
-// peerOf is [Table.FindPeer] with the entry as a result.
 func peerOf(table *Table, from *Entry, to proto.AllocationID) (e Entry, ok bool) {
 	if !table.FindPeer(from, &to, &e) {
 		return Entry{}, false
@@ -53,7 +50,6 @@ func peerOf(table *Table, from *Entry, to proto.AllocationID) (e Entry, ok bool)
 	return e, true
 }
 
-// at returns the allocation with that id, which must be there.
 func at(t testing.TB, table *Table, id proto.AllocationID) Entry {
 	t.Helper()
 	e, ok := table.ByID(id)
@@ -63,7 +59,6 @@ func at(t testing.TB, table *Table, id proto.AllocationID) Entry {
 	return e
 }
 
-// reserve sets an allocation aside.
 func reserve(t testing.TB, table *Table, s Spec) Handle {
 	t.Helper()
 	h, err := table.Reserve(s, 1)
@@ -212,8 +207,6 @@ func TestTablePeer(t *testing.T) {
 	}
 }
 
-// TestContract4SlotIsNotReusedBeforeRecycle: not even a full table takes the
-// slot of an ended allocation before control says that all workers passed.
 func TestContract4SlotIsNotReusedBeforeRecycle(t *testing.T) {
 	t.Parallel()
 	table := NewTable(3)
@@ -244,8 +237,6 @@ func TestContract4SlotIsNotReusedBeforeRecycle(t *testing.T) {
 	full("full again")
 }
 
-// TestContract4StaleHandlesNeverResolve: a handle is invalid for good
-// when its allocation has ended, also after its slot is reused.
 func TestContract4StaleHandlesNeverResolve(t *testing.T) {
 	t.Parallel()
 	table := NewTable(2)
@@ -281,8 +272,7 @@ func TestContract4StaleHandlesNeverResolve(t *testing.T) {
 	}
 }
 
-// TestContract4GenerationSkipsZero: generations of a slot start again after
-// 2^32, and at 1, for with generation 0 a handle could be the zero Handle.
+// Generations of a slot start again after 2^32 at 1: with 0 a handle could be the zero Handle.
 func TestContract4GenerationSkipsZero(t *testing.T) {
 	t.Parallel()
 	table := NewTable(1)
@@ -313,8 +303,7 @@ func TestContract4GenerationSkipsZero(t *testing.T) {
 	}
 }
 
-// TestContract5EndClosesAllLinksAtOnce: one store into the host's own record
-// closes the links of all its joiners; no joiner's record is written.
+// TestContract5EndClosesAllLinksAtOnce: one store into the host's own record closes all links.
 func TestContract5EndClosesAllLinksAtOnce(t *testing.T) {
 	t.Parallel()
 	const joiners = 100
@@ -355,7 +344,6 @@ func TestContract5EndClosesAllLinksAtOnce(t *testing.T) {
 	}
 }
 
-// TestTableEndOfJoiner: its link goes with it, and only that one.
 func TestTableEndOfJoiner(t *testing.T) {
 	t.Parallel()
 	table := NewTable(0)
@@ -377,8 +365,6 @@ func TestTableEndOfJoiner(t *testing.T) {
 	}
 }
 
-// TestTableBinding: flags and nonce are set and cleared one at a
-// time, and touches nothing else of the record.
 func TestTableBinding(t *testing.T) {
 	t.Parallel()
 	table := NewTable(0)
@@ -426,8 +412,6 @@ func TestTableBinding(t *testing.T) {
 	}
 }
 
-// TestTableBindingEnds: a slot's next owner has neither flags nor nonce, and
-// an ended allocation takes none.
 func TestTableBindingEnds(t *testing.T) {
 	t.Parallel()
 	table := NewTable(1)
@@ -447,9 +431,8 @@ func TestTableBindingEnds(t *testing.T) {
 	}
 }
 
-// TestContract2BindingsAreWhole: flags, nonce and endpoint are of one snapshot.
-// While an allocation moves, and is confirmed only between two moves, no reader
-// sees it confirmed at an endpoint with the nonce of another.
+// TestContract2BindingsAreWhole: no reader sees an allocation that moves confirmed at an endpoint
+// with the nonce of another.
 func TestContract2BindingsAreWhole(t *testing.T) {
 	t.Parallel()
 	moves := 60_000
@@ -497,8 +480,6 @@ func TestContract2BindingsAreWhole(t *testing.T) {
 	wg.Wait()
 }
 
-// TestTableDoesNotAllocate: not per datagram, and not per change of state
-// either, as long as the index does not grow.
 func TestTableDoesNotAllocate(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
