@@ -13,7 +13,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/base/keyfile"
 )
 
-// openers open each kind of file of this package at a path.
 var openers = map[string]func(path string) error{
 	"state": func(path string) error {
 		l, _, err := Open(Config{Path: path, Capacity: 8, Relay: [16]byte{1}, Boot: 1, Machine: "up"})

@@ -6,7 +6,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// TestAllocs: changes allocate nothing, even those that take a new chunk.
 func TestAllocs(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")

@@ -26,7 +26,6 @@ func TestCode(t *testing.T) {
 	}
 }
 
-// TestCodesDiffer: codes that differ in length or in a symbol pack differently.
 func TestCodesDiffer(t *testing.T) {
 	t.Parallel()
 	seen := map[Code]string{}

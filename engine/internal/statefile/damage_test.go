@@ -9,8 +9,6 @@ import (
 	"testing"
 )
 
-// image returns the bytes of a settled file with some records, the records, and the
-// place in the journal, which was changed last.
 func image(t testing.TB, cfg Config) (file []byte, all []FoundRecord, last Place) {
 	t.Helper()
 	l, _ := open(t, cfg)
@@ -38,8 +36,6 @@ func scanBytes(b []byte, cfg Config) PreviousRun {
 	return s.previousRun()
 }
 
-// checkScan checks that only stored records were found, and all of them if the file is
-// complete.
 func checkScan(t testing.TB, what string, at int, left PreviousRun, all []FoundRecord) {
 	t.Helper()
 	for _, r := range left.Records {
@@ -52,7 +48,6 @@ func checkScan(t testing.TB, what string, at int, left PreviousRun, all []FoundR
 	}
 }
 
-// TestBitFlips flips every bit of a file, one at a time.
 func TestBitFlips(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t, true)
@@ -75,8 +70,7 @@ func TestBitFlips(t *testing.T) {
 	}
 }
 
-// TestOpenDamaged opens damaged files: intact records are kept, and the file accounts
-// for its own boot and no earlier one.
+// TestOpenDamaged: intact records are kept, and the file accounts for no earlier boot.
 func TestOpenDamaged(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, cfg Config) {
@@ -134,7 +128,6 @@ func TestTruncations(t *testing.T) {
 	}
 }
 
-// TestTorn cuts each kind of change after every byte of it.
 func TestTorn(t *testing.T) {
 	t.Parallel()
 	r := sample(t, 33)
@@ -171,8 +164,7 @@ func TestTorn(t *testing.T) {
 	}
 }
 
-// TestTornWithoutJournal: a torn record that is not in the journal is damaged, wherever
-// it was torn.
+// TestTornWithoutJournal: a torn record that is not in the journal is damaged.
 func TestTornWithoutJournal(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t, true)
@@ -191,8 +183,7 @@ func TestTornWithoutJournal(t *testing.T) {
 	}
 }
 
-// TestMoved: a record at the place of another is damaged, and so is one with an invalid
-// join code.
+// TestMoved: a record at the place of another, or with an invalid join code, is damaged.
 func TestMoved(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t, true)
@@ -240,7 +231,6 @@ func TestSetAside(t *testing.T) {
 	}
 }
 
-// otherVersion makes a file of another version.
 func otherVersion(file []byte, cfg Config) []byte {
 	binary.LittleEndian.PutUint16(file[versionAt:], version+1)
 	binary.LittleEndian.PutUint32(file[headerSumAt:], crc32.Checksum(file[:headerSumAt], castagnoli))
@@ -254,7 +244,6 @@ func otherVersion(file []byte, cfg Config) []byte {
 	return file
 }
 
-// FuzzScan: no file makes the scan panic or find records that are not in it.
 func FuzzScan(f *testing.F) {
 	cfg := testConfig(f, true)
 	file, _, _ := image(f, cfg)

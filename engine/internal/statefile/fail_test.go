@@ -12,7 +12,6 @@ import (
 
 var errDisk = errors.New("disk broken")
 
-// brokenFile fails to write or to sync from some point on.
 type brokenFile struct {
 	file
 	writes int // that still work
@@ -40,8 +39,6 @@ func (b *brokenFile) Truncate(size int64) error {
 	return b.file.Truncate(size)
 }
 
-// failing opens a state file whose disk breaks after so many writes, and collects
-// what OnError is called with.
 func failing(t testing.TB, cfg Config, writes int, mark bool) (*File, *[]error) {
 	t.Helper()
 	reported := new([]error)
@@ -58,8 +55,7 @@ func wantReported(t testing.TB, reported []error, want error) {
 	}
 }
 
-// TestWriteFails: whichever write of a change fails, the state file reports one error
-// and stores nothing more, and the next start is lenient.
+// TestWriteFails: the state file reports one error and stores nothing more.
 func TestWriteFails(t *testing.T) {
 	t.Parallel()
 	for writes := range 4 {
@@ -119,7 +115,6 @@ func TestMarkFails(t *testing.T) {
 	crash(t, l)
 }
 
-// TestSettleAndFullFail: marks that cannot be written end storing as well.
 func TestSettleAndFullFail(t *testing.T) {
 	t.Parallel()
 	l, reported := failing(t, testConfig(t, false), 0, false)
@@ -139,8 +134,6 @@ func TestSettleAndFullFail(t *testing.T) {
 	crash(t, l)
 }
 
-// TestStartFails: an error of any step of opening a file is reported. The file was
-// closed, one record in it is torn and another one damaged.
 func TestStartFails(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t, true)
@@ -192,7 +185,6 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
-// TestSyncFails: a file that was not synced is not marked as closed.
 func TestSyncFails(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t, false)
@@ -205,8 +197,7 @@ func TestSyncFails(t *testing.T) {
 	wantIncomplete(t, openAndCrash(t, cfg), ErrMachine)
 }
 
-// TestWrongPlace: a change of a place without a record is an error of the caller or of
-// another process. It is reported.
+// TestWrongPlace: a change of a place without a record is reported.
 func TestWrongPlace(t *testing.T) {
 	t.Parallel()
 	for name, wrong := range map[string]func(l *File){
@@ -236,7 +227,6 @@ func TestWrongPlace(t *testing.T) {
 	}
 }
 
-// TestTruncatedMapping: a fault in the mapping is an error and no signal.
 func TestTruncatedMapping(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t, false)
@@ -261,7 +251,6 @@ func TestTruncatedMapping(t *testing.T) {
 	wantIncomplete(t, openAndCrash(t, cfg), ErrUnstored)
 }
 
-// unreadable fails to read a part of the file.
 type unreadable struct {
 	io.ReaderAt
 	from, to int64
@@ -301,7 +290,6 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// slowFile takes a while for each write.
 type slowFile struct{ file }
 
 func (s slowFile) WriteAt(p []byte, at int64) (int, error) {
@@ -309,7 +297,6 @@ func (s slowFile) WriteAt(p []byte, at int64) (int, error) {
 	return s.file.WriteAt(p, at)
 }
 
-// TestSlowChanges: changes that wait for the disk are counted.
 func TestSlowChanges(t *testing.T) {
 	t.Parallel()
 	l, _ := open(t, testConfig(t, true))

@@ -10,11 +10,8 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// killRecords is how many records a child holds at once, at most.
 const killRecords = 60
 
-// killChild changes a state file until it is killed, and writes a line to its standard
-// output after each batch of changes.
 func killChild(spec string) {
 	var cfg Config
 	var batch, acks int
@@ -45,9 +42,7 @@ func killChild(spec string) {
 	exit("this process was not killed")
 }
 
-// TestCrashKilled kills a process in the middle of its changes, again and again on
-// the same file. Confirmed changes are stored, unfinished ones may be, and the file is
-// complete each time.
+// TestCrashKilled: confirmed changes are stored, unfinished ones may be, and the file is complete.
 func TestCrashKilled(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

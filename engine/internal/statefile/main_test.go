@@ -27,13 +27,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// exit ends a child with a reason.
 func exit(reason ...any) {
 	fmt.Fprintln(os.Stderr, reason...)
 	os.Exit(1)
 }
 
-// modes runs a test with the mapping and without it.
 func modes(t *testing.T, test func(t *testing.T, cfg Config)) {
 	for _, unmapped := range []bool{false, true} {
 		t.Run(fmt.Sprintf("unmapped=%v", unmapped), func(t *testing.T) {
@@ -50,7 +48,6 @@ func testConfig(t testing.TB, unmapped bool) Config {
 	}
 }
 
-// open opens a state file that the test has to close or crash.
 func open(t testing.TB, cfg Config) (*File, PreviousRun) {
 	t.Helper()
 	if cfg.OnError == nil {
@@ -66,7 +63,6 @@ func open(t testing.TB, cfg Config) (*File, PreviousRun) {
 	return l, left
 }
 
-// crash leaves the file in the state after the process is killed.
 func crash(t testing.TB, l *File) {
 	t.Helper()
 	if err := l.closeFiles(); err != nil {
@@ -74,7 +70,6 @@ func crash(t testing.TB, l *File) {
 	}
 }
 
-// openAndCrash opens the file and crashes.
 func openAndCrash(t testing.TB, cfg Config) PreviousRun {
 	t.Helper()
 	l, left := open(t, cfg)
@@ -107,7 +102,6 @@ func sample(t testing.TB, n int) Record {
 	}
 }
 
-// fill adds n samples and returns the records that the next Open should find.
 func fill(t testing.TB, l *File, n int) (all []FoundRecord) {
 	t.Helper()
 	for i := range n {

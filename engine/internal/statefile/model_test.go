@@ -18,7 +18,6 @@ type script struct {
 	most   int
 }
 
-// newScript starts with the records of a file with capacity for most records.
 func newScript(seed uint64, most int, found []FoundRecord) *script {
 	s := &script{random: rand.New(rand.NewPCG(seed, 1)), model: map[proto.AllocationID]Record{}, next: seed << 32, most: most}
 	for _, f := range found {
@@ -28,8 +27,6 @@ func newScript(seed uint64, most int, found []FoundRecord) *script {
 	return s
 }
 
-// step makes one change of the model, and of the state file if it is not nil. It
-// reports false if the state file had no place for a record.
 func (s *script) step(l *File, places map[proto.AllocationID]Place) bool {
 	kind := s.random.IntN(8)
 	if len(s.ids) == 0 || kind < 2 && len(s.ids) < s.most {
@@ -89,7 +86,6 @@ func (s *script) add(l *File, places map[proto.AllocationID]Place) bool {
 	return places[r.ID] != 0
 }
 
-// holds reports whether the records found are those of the model.
 func (s *script) holds(found []FoundRecord) bool {
 	got := map[proto.AllocationID]Record{}
 	for _, f := range found {
@@ -98,8 +94,6 @@ func (s *script) holds(found []FoundRecord) bool {
 	return len(got) == len(found) && maps.Equal(got, s.model)
 }
 
-// TestModel uses one file in many processes, with the mapping and without it, and with
-// different capacities.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t, false)

@@ -23,7 +23,6 @@ func TestFreePlaces(t *testing.T) {
 			return 0
 		}
 		for step := range 3000 {
-			// Near full, near empty, and between.
 			if p := lowest(); p != 0 && random.IntN(3000) > step/2 {
 				f.take(p)
 				free[p-1] = false
@@ -43,7 +42,6 @@ func TestFreePlaces(t *testing.T) {
 	}
 }
 
-// TestFreePlacesBeyond: places above the capacity are never free.
 func TestFreePlacesBeyond(t *testing.T) {
 	t.Parallel()
 	f := newFreePlaces(2)

@@ -10,8 +10,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// rewriteAll writes records into a new file and waits until it is complete. It reports
-// false if that fails.
 func rewriteAll(t testing.TB, l *File, all []Record) bool {
 	t.Helper()
 	if l.Rewrite(len(all)) != nil {
@@ -37,9 +35,8 @@ func samples(t testing.TB, n int) (all []Record) {
 	return all
 }
 
-// TestRewrite: a file that could not be written is complete again after it was written
-// anew: it has all records and nothing else, keeps that it was settled, and a later error
-// is reported again.
+// TestRewrite: a rewritten file has all records and keeps that it was settled, and a later error is
+// reported again.
 func TestRewrite(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, cfg Config) {

@@ -7,7 +7,6 @@ import (
 	"time"
 )
 
-// copyOf returns what puts the present content of a file in its place later.
 func copyOf(t *testing.T, path string) (restore func()) {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -60,8 +59,7 @@ func TestRollback(t *testing.T) {
 	}
 }
 
-// TestRollbackOfRun: a copy of an earlier run is older, even if no record changed, and
-// even if it was closed and the machine has restarted since.
+// TestRollbackOfRun: a copy of an earlier run is older, even if no record changed since.
 func TestRollbackOfRun(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, cfg Config) {
@@ -141,7 +139,6 @@ func TestCounterLost(t *testing.T) {
 	})
 }
 
-// TestCounterFails: a counter that cannot be written ends storing.
 func TestCounterFails(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t, true)

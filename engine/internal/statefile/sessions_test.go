@@ -32,7 +32,6 @@ func openSessions(t testing.TB, cfg SessionsConfig) *Sessions {
 	return s
 }
 
-// left opens a file and returns its sessions by place.
 func left(t testing.TB, cfg SessionsConfig) map[Place]Session {
 	t.Helper()
 	s := openSessions(t, cfg)
@@ -57,8 +56,6 @@ func sampleSession(n int) *Session {
 	return x
 }
 
-// TestSessions: the next process finds the stored sessions, the latest first, whether
-// the file was closed or not.
 func TestSessions(t *testing.T) {
 	for _, unmapped := range []bool{false, true} {
 		for _, goodbye := range []bool{false, true} {
@@ -109,8 +106,6 @@ func TestSessions(t *testing.T) {
 	}
 }
 
-// TestSessionsFlips: whichever bit of a slot is flipped, its session is not found or is
-// unchanged, and the others are found.
 func TestSessionsFlips(t *testing.T) {
 	cfg := sessionsConfig(t, true)
 	s := openSessions(t, cfg)
@@ -133,7 +128,6 @@ func TestSessionsFlips(t *testing.T) {
 		if _, ok := got[1]; ok && bit/8 < 120 {
 			t.Errorf("bit %d is not covered", bit)
 		}
-		// The slot can be used again.
 		s := openSessions(t, cfg)
 		if _, there := got[1]; !there && s.Add(sampleSession(6)) != 1 {
 			t.Fatalf("bit %d: the place is lost", bit)
@@ -144,8 +138,7 @@ func TestSessionsFlips(t *testing.T) {
 	}
 }
 
-// TestSessionsTorn: a process that is killed during a change leaves the session before
-// the change, after it, or none; never a mixture.
+// TestSessionsTorn: a process that is killed during a change never leaves a mixture.
 func TestSessionsTorn(t *testing.T) {
 	for _, change := range []func(s *Sessions){
 		func(s *Sessions) { s.Add(sampleSession(6)) },
@@ -184,7 +177,6 @@ func TestSessionsTorn(t *testing.T) {
 	}
 }
 
-// recordedFile is a file that records each write and the bytes that it replaced.
 type recordedFile struct {
 	file
 	start  []byte
@@ -240,7 +232,6 @@ func TestSessionsFail(t *testing.T) {
 	}
 }
 
-// TestSessionsGrow: the mapping grows while goroutines use it.
 func TestSessionsGrow(t *testing.T) {
 	cfg := sessionsConfig(t, false)
 	cfg.Capacity = 6000
@@ -276,7 +267,6 @@ func TestSessionsGrow(t *testing.T) {
 	}
 }
 
-// TestSessionsOpen: an invalid configuration is an error; a nil file stores nothing.
 func TestSessionsOpen(t *testing.T) {
 	for name, change := range map[string]func(*SessionsConfig){
 		"path":      func(c *SessionsConfig) { c.Path = "" },

@@ -35,8 +35,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// TestCrashTwice: found and new records are stored after a second crash, until they are
-// removed.
+// TestCrashTwice: found and new records are stored after a second crash.
 func TestCrashTwice(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, cfg Config) {
@@ -65,7 +64,6 @@ func TestCrashTwice(t *testing.T) {
 	})
 }
 
-// TestLowestPlace: freed places are used again, the lowest first.
 func TestLowestPlace(t *testing.T) {
 	t.Parallel()
 	l, _ := open(t, testConfig(t, false))
@@ -172,7 +170,6 @@ func TestMachine(t *testing.T) {
 	})
 }
 
-// TestMachineRun: Linux has a boot id, which does not change.
 func TestMachineRun(t *testing.T) {
 	t.Parallel()
 	if id := machineRun(""); (id != [16]byte{}) != (runtime.GOOS == "linux") || id != machineRun("") || id == machineRun("other") {
@@ -231,7 +228,6 @@ func TestCapacityChanges(t *testing.T) {
 	})
 }
 
-// TestGrowth: the mapping grows with use, and covers the records of an earlier process.
 func TestGrowth(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, cfg Config) {
@@ -324,7 +320,6 @@ func TestClosed(t *testing.T) {
 	})
 }
 
-// TestPlaceZero: changes and removals at place 0 have no effect.
 func TestPlaceZero(t *testing.T) {
 	t.Parallel()
 	l, _ := open(t, testConfig(t, false))

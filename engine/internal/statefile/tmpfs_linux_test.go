@@ -54,7 +54,6 @@ func tmpfsChild(dir string) {
 	os.Exit(0)
 }
 
-// resize changes the size of the file system at dir.
 func resize(dir string, pages int) {
 	if err := syscall.Mount("ferry", dir, "tmpfs", syscall.MS_REMOUNT, fmt.Sprintf("size=%dk", 4*pages)); err != nil {
 		exit("remount:", err)
@@ -170,7 +169,6 @@ func fillDisk(path string, unmapped, faulting bool) {
 	openOnFullDisk(cfg, filepath.Join(filepath.Dir(path), "ballast"))
 }
 
-// mapWithoutSpace maps the whole file without disk space.
 func mapWithoutSpace(d *disk) {
 	size := int(fileSize(d.places))
 	mapped, err := syscall.Mmap(int(d.source.Fd()), 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
@@ -186,7 +184,6 @@ func mapWithoutSpace(d *disk) {
 	}
 }
 
-// openOnFullDisk opens a state file on a disk without space for the header.
 func openOnFullDisk(cfg Config, ballast string) {
 	if err := os.WriteFile(ballast, make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		exit("ballast:", err)
