@@ -7,7 +7,6 @@ import (
 	"testing"
 )
 
-// testNetwork is a machine with two cards, a tunnel and a card that is down.
 func testNetwork() *network {
 	n := &network{interfaces: map[int]Interface{
 		1: {Name: "lo", Index: 1, Local: true, MTU: 65536, Carries: []netip.Addr{netip.MustParseAddr("127.0.0.1"),
@@ -94,7 +93,6 @@ func TestCarrier(t *testing.T) {
 	}
 }
 
-// BenchmarkHop is what one endpoint costs when all ways are asked for again.
 func BenchmarkHop(b *testing.B) {
 	n := testNetwork()
 	for i := range 1000 {

@@ -36,7 +36,6 @@ func TestResolver(t *testing.T) {
 	}
 }
 
-// TestNeighbours: an answer changes with the address and when the kernel gives up.
 func TestNeighbours(t *testing.T) {
 	r := &Resolver{neighbours: map[neighbour][6]byte{}}
 	neigh := netlink.Neigh{LinkIndex: 3, IP: net.IPv4(192, 0, 2, 1), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 1}}
@@ -83,7 +82,6 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestAddRoute: what the kernel reports of a route decides about its kind.
 func TestAddRoute(t *testing.T) {
 	_, to, _ := net.ParseCIDR("10.0.0.0/8")
 	base := netlink.Route{LinkIndex: 2, Dst: to, Table: 254, Type: syscall.RTN_UNICAST, Gw: net.IPv4(192, 0, 2, 1).To4(), MTU: 1400}

@@ -48,8 +48,6 @@ func BenchmarkProgram(b *testing.B) {
 	}
 }
 
-// relayFrames fills a table in the memory of the program, half of it hosts with a joiner
-// each, and returns frames of random joiners.
 func relayFrames(b *testing.B, p *Program, allocations int) (frames [][]byte) {
 	b.Helper()
 	relay := netip.MustParseAddrPort("192.0.2.1:7777")

@@ -45,8 +45,6 @@ func TestSealRefusesClaims(t *testing.T) {
 	}
 }
 
-// TestOpenedNamesCannotGrow: appending to an opened name must not run over the
-// claims next to it.
 func TestOpenedNamesCannotGrow(t *testing.T) {
 	t.Parallel()
 	s := newTestSealer(t, nil)

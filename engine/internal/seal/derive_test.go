@@ -10,7 +10,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestDeriverIsHKDF compares the deriver with the standard library's HKDF.
 func TestDeriverIsHKDF(t *testing.T) {
 	t.Parallel()
 	d := newTestSealer(t, nil).NewDeriver()

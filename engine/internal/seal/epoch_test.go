@@ -87,8 +87,7 @@ func TestReleaseKeepsTheWindow(t *testing.T) {
 	}
 }
 
-// TestRetainAfterRestart: a process started weeks later opens the data of a
-// match that its state file knows, and only then.
+// TestRetainAfterRestart: a process started weeks later opens retained data only.
 func TestRetainAfterRestart(t *testing.T) {
 	t.Parallel()
 	data := mustSeal(t, newTestSealer(t, nil), hostClaims())

@@ -30,7 +30,6 @@ const testEpoch = 2900 * 168 % (1 << 16)
 // weekStart is the first second of week 2900.
 var weekStart = time.Unix(2900*7*24*60*60, 0)
 
-// testClock stands still some time after weekStart.
 func testClock(after time.Duration) func() time.Time {
 	return testkit.NewClock(weekStart.Add(after)).Now
 }
@@ -70,7 +69,6 @@ func opens(s *Sealer, data []byte) bool {
 	return ok
 }
 
-// sameClaims compares claims by value, names included.
 func sameClaims(a, b Claims) bool {
 	return bytes.Equal(a.Project, b.Project) && bytes.Equal(a.Environment, b.Environment) &&
 		a.Epoch == b.Epoch && a.Relay == b.Relay && a.Boot == b.Boot && a.Role == b.Role &&
@@ -159,8 +157,6 @@ func TestSealSetsItsOwnFields(t *testing.T) {
 	}
 }
 
-// TestSealHidesAndVaries: the names are not to be read off the wire, and the
-// same claims never look the same.
 func TestSealHidesAndVaries(t *testing.T) {
 	t.Parallel()
 	s := newTestSealer(t, nil)
@@ -211,7 +207,6 @@ func TestOpenRefusesEveryFlippedBit(t *testing.T) {
 	}
 }
 
-// TestOpenRefusesSplices puts any piece of one sealed blob into another.
 func TestOpenRefusesSplices(t *testing.T) {
 	t.Parallel()
 	s := newTestSealer(t, nil)
@@ -326,8 +321,6 @@ func TestOpenDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestOpenWhileRotating seals, opens, retains and releases at once while the
-// clock advances by a week repeatedly.
 func TestOpenWhileRotating(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(weekStart)

@@ -13,8 +13,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestNothingPrintsSecrets prints every type with a secret in all ways of logs and
-// errors, and searches for the bytes of the secret.
 func TestNothingPrintsSecrets(t *testing.T) {
 	t.Parallel()
 	master := alloc.MasterKey(bytes.Repeat([]byte{0xC5, 0x7B, 0xE9, 0x91}, 8))
