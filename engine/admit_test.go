@@ -77,7 +77,6 @@ func TestBindCache(t *testing.T) {
 	}
 }
 
-// TestBindCacheNeedsNoKey: the answer from memory costs no signature.
 func TestBindCacheNeedsNoKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
@@ -96,9 +95,8 @@ func TestBindCacheNeedsNoKey(t *testing.T) {
 	}
 }
 
-// TestBindCacheGracePeriod: while a worker is in the middle of a batch, it may still
-// send to an endpoint what was meant for its former owner. So the BIND of the
-// new one is not answered before, however often it comes.
+// TestBindCacheGracePeriod: a worker in a batch may still send to an endpoint what was meant for
+// its former owner. So the BIND of the new owner is not answered before the end of the batch.
 func TestBindCacheGracePeriod(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
@@ -150,8 +148,6 @@ func TestBindCacheGracePeriod(t *testing.T) {
 	}
 }
 
-// TestNonceRule holds the rule against six lines that say the same: all pairs
-// of a last and a next nonce, from the same endpoint and from another one.
 func TestNonceRule(t *testing.T) {
 	testkit.OneGoroutine(t)
 	t.Parallel()
@@ -191,8 +187,7 @@ func TestNonceRule(t *testing.T) {
 	wg.Wait()
 }
 
-// TestNonceDoesNotWrap (B3): after 65,535 an allocation binds only from where
-// it is, and from anywhere else never again.
+// TestNonceDoesNotWrap (B3): after 65,535 an allocation binds only from where it is.
 func TestNonceDoesNotWrap(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
@@ -214,8 +209,7 @@ func TestNonceDoesNotWrap(t *testing.T) {
 	}
 }
 
-// TestFlippedBits (B1): a BIND with one of its 2,360 bits flipped is worth
-// nothing, be the allocation bound or not.
+// TestFlippedBits (B1): a BIND with one of its 2,360 bits flipped has no effect.
 func TestFlippedBits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{Unlimited: true})
@@ -254,9 +248,8 @@ func TestFlippedBits(t *testing.T) {
 	r.bind(unbound, udpN(9), 6) // as it was, it is good
 }
 
-// TestConfirmEarlierBinding: an endpoint goes from A to X and back to A within one
-// grace period. The BIND_RECEIVED of A's first stay says nothing of its second:
-// a worker may still hold a RELAY for X.
+// TestConfirmEarlierBinding: an endpoint goes from A to X and back to A within one grace period.
+// The BIND_RECEIVED of A's first binding does not confirm its second.
 func TestConfirmEarlierBinding(t *testing.T) {
 	r := newRig(t, Config{})
 	host := r.host(udpN(0), 4)
@@ -308,9 +301,8 @@ func TestBusyResetsMute(t *testing.T) {
 	}
 }
 
-// TestManyRecover: after a restart every client is unknown, more of them than a
-// worker has entries for, and each gets ERROR 3, later those that share a gate
-// of 200 ms with another.
+// TestManyRecover: more unknown clients than a worker has entries for get ERROR 3, those that share
+// a gate of 200 ms later.
 func TestManyRecover(t *testing.T) {
 	s := newMatch(t, newIdentity(t))
 	w := s.workers[0]

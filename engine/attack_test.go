@@ -14,10 +14,8 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Attacks by insiders: an attacker with allocations of its own, which can forge the
-// source of its datagrams. scripts/lab runs them against the binary.
+// Attacks by insiders, which have allocations and forge the sources of their datagrams.
 
-// delivered counts the RELAYs among the datagrams to an endpoint since the last call.
 func (r *rig) delivered(to endpoint.Endpoint) (n, bytes int) {
 	for _, s := range r.take() {
 		if s.to == to {
@@ -30,8 +28,7 @@ func (r *rig) delivered(to endpoint.Endpoint) (n, bytes int) {
 	return n, bytes
 }
 
-// TestForgedBind: a thousand BINDs a second, with the source of a player and the key of
-// another allocation, take nothing from the player.
+// TestForgedBind: BINDs with the source of a player and another key take nothing from the player.
 func TestForgedBind(t *testing.T) {
 	r := newRig(t, Config{})
 	host := r.host(udpN(0), 4)
@@ -60,8 +57,7 @@ func TestForgedBind(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreFew: OnRefuse is called for a refused BIND of one player, beside a flood
-// from one address and then from many, and not for each of the flood's.
+// TestRefusalsAreFew: OnRefuse is called for a player's refused BIND, not for each of a flood.
 func TestRefusalsAreFew(t *testing.T) {
 	testkit.OneGoroutine(t)
 	calls := map[string]int{}
@@ -98,8 +94,7 @@ func TestRefusalsAreFew(t *testing.T) {
 	}
 }
 
-// TestReusedPort: a NAT gives the port of a player that has gone to another one, which
-// repeats its BIND each second and is bound within three.
+// TestReusedPort: a NAT gives a player the port of another one. It is bound within three BINDs.
 func TestReusedPort(t *testing.T) {
 	r := newRig(t, Config{})
 	host := r.host(udpN(0), 4)
@@ -146,8 +141,7 @@ func TestTakeBack(t *testing.T) {
 	}
 }
 
-// TestSquatting: an attacker that has bound an endpoint with a forged source before its
-// player does not keep the player out.
+// TestSquatting: an endpoint that was bound with a forged source does not keep its player out.
 func TestSquatting(t *testing.T) {
 	r := newRig(t, Config{})
 	host := r.host(udpN(0), 4)
@@ -189,8 +183,7 @@ func TestForgedBindOfEnded(t *testing.T) {
 	}
 }
 
-// TestMismatchFlood: a thousand PINGs a second in a host's name, from forged addresses,
-// do not keep the host from its ERROR 3 after its address has changed.
+// TestMismatchFlood: forged PINGs in a host's name do not keep it from the ERROR 3 that it needs.
 func TestMismatchFlood(t *testing.T) {
 	for name, at := range map[string]endpoint.Endpoint{
 		"another port":    udp("198.18.0.0:50000"),
@@ -215,8 +208,7 @@ func TestMismatchFlood(t *testing.T) {
 	}
 }
 
-// TestLinkLoop: a member that connects and disconnects in a loop does not use up the new
-// links of its host.
+// TestLinkLoop: a member that connects in a loop does not use up the new links of its host.
 func TestLinkLoop(t *testing.T) {
 	r := newRig(t, Config{})
 	host := r.host(udpN(0), 10)

@@ -29,7 +29,6 @@ func BenchmarkBatch(b *testing.B) {
 	})
 }
 
-// stage is a worker, a table of pairs, and a batch of slots as of sock.
 type stage struct {
 	w     *worker
 	pairs uint64
@@ -71,7 +70,6 @@ func stageID(n uint64) (id proto.AllocationID) {
 	return id
 }
 
-// arrive writes a RELAY of a random sender to a slot.
 func (s *stage) arrive(slot int) (from endpoint.Endpoint, pkt []byte) {
 	n := s.roll(2 * s.pairs)
 	return s.put(slot, route{n, n ^ 1})

@@ -20,8 +20,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// serverCalls are all methods of a server that control carries out, with arguments that are valid
-// at a relay with that host.
 func serverCalls(s *engine.Server, host proto.AllocationID) map[string]func(context.Context) error {
 	const code = "BCDFGH"
 	return map[string]func(context.Context) error{
@@ -101,7 +99,6 @@ func TestCallsBeforeRun(t *testing.T) {
 	wantErrors("after Run")
 }
 
-// TestCallsOfEndedContexts: a call whose context has ended has no effect, neither then nor later.
 func TestCallsOfEndedContexts(t *testing.T) {
 	t.Parallel()
 	r := enginetest.Start(t, engine.Config{HostMigration: engine.HostMigration{Window: time.Minute}})
@@ -128,8 +125,7 @@ func TestCallsOfEndedContexts(t *testing.T) {
 	r.Host("another", 4) // SetMaxSeats and SetPlayerLimits had no effect either.
 }
 
-// TestCallsCancelledInFlight: calls that are cancelled while they wait, or while control carries
-// them out, either succeed or have no effect.
+// TestCallsCancelledInFlight: a cancelled call either succeeds or has no effect.
 func TestCallsCancelledInFlight(t *testing.T) {
 	t.Parallel()
 	var reserved atomic.Int64
@@ -173,8 +169,7 @@ func TestCallsCancelledInFlight(t *testing.T) {
 	}
 }
 
-// TestAllocateCancelled: cancelled calls of the service leave a player neither allocations nor
-// outstanding reservations.
+// TestAllocateCancelled: cancelled calls leave neither allocations nor outstanding reservations.
 func TestAllocateCancelled(t *testing.T) {
 	t.Parallel()
 	r := enginetest.Start(t, engine.Config{Timeouts: engine.Timeouts{Bind: time.Hour}, Region: "home"})
@@ -340,7 +335,6 @@ func TestHookGoexit(t *testing.T) {
 	}
 }
 
-// faultyTransport is a transport whose Run is run.
 type faultyTransport struct{ run func(context.Context) error }
 
 func (faultyTransport) Name() string                                     { return "faulty" }

@@ -13,7 +13,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// capture is what Server.Capture does, for a rig.
 type capture struct {
 	*rig
 	tap *tap
@@ -33,7 +32,6 @@ func (r *rig) capture(id mID) capture {
 	return c
 }
 
-// want takes what was captured: a line for each message.
 func (c capture) want(what string, want ...string) {
 	c.t.Helper()
 	var got []string
@@ -125,7 +123,6 @@ func TestCapturedRelays(t *testing.T) {
 	}
 }
 
-// TestCaptureHasNoSecrets: no captured message contains connection data or an HMAC.
 func TestCaptureHasNoSecrets(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
@@ -171,7 +168,7 @@ func TestCaptureTakesFromFastPath(t *testing.T) {
 	r.wantNextHop(late, 102)
 }
 
-// TestCaptureIsBounded: a capture without a reader loses messages and keeps a fixed number.
+// TestCaptureIsBounded: a capture without a reader loses messages.
 func TestCaptureIsBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{Unlimited: true})

@@ -23,7 +23,6 @@ func (b *inbox) fill(q class, now int64) (n int, why outcome) {
 	}
 }
 
-// drain executes commands of one inbox as control does, and reports whether more may wait.
 func (b *inbox) drain(execute func(*command)) bool {
 	ready, bit := b.ready, b.bit
 	var all inboxes
@@ -76,8 +75,6 @@ func TestInboxClasses(t *testing.T) {
 	}
 }
 
-// TestInboxPending: a worker can tell which of its commands still wait, of
-// either class.
 func TestInboxPending(t *testing.T) {
 	t.Parallel()
 	b := newInbox(false)
@@ -103,8 +100,7 @@ func TestInboxPending(t *testing.T) {
 	}
 }
 
-// TestInboxLoad: a ring that is an eighth full, or a batch that came full, is a
-// sign of load, which lasts for a second from the last one.
+// TestInboxLoad: a ring that is an eighth full, or a full batch, means load for a second.
 func TestInboxLoad(t *testing.T) {
 	t.Parallel()
 	for q, size := range map[class]int{known: knownRing, fresh: freshRing} {
@@ -132,8 +128,7 @@ func TestInboxLoad(t *testing.T) {
 	}
 }
 
-// TestInboxBuckets: a bucket has no bound without load, and with it a share in
-// each class.
+// TestInboxBuckets: a bucket has no bound without load, and with it a share in each class.
 func TestInboxBuckets(t *testing.T) {
 	t.Parallel()
 	b := newInbox(false)
@@ -174,8 +169,7 @@ type loadTest struct {
 	honestAt, hostileAt []endpoint.Endpoint
 }
 
-// newLoadTest makes relays until the secret hash keeps the hostile prefix apart
-// from the others: sources with the same bucket share its budget.
+// newLoadTest makes relays until the hostile prefix shares its bucket with no other source.
 func newLoadTest(t *testing.T) *loadTest {
 	t.Helper()
 	for {
@@ -209,8 +203,7 @@ func (s *loadTest) cells(card *mReservation, from endpoint.Endpoint) [2]uint64 {
 	return [2]uint64{endpoint.Mix64(at+s.shared.budgets.prefixIndex(from)) >> (64 - 13), endpoint.Mix64(^at) >> (64 - 13)}
 }
 
-// TestFairness: one prefix that sends as much as it can does not keep a hundred
-// others from being decided, each of their commands.
+// TestFairness: a prefix that sends as much as it can does not delay the commands of others.
 func TestFairness(t *testing.T) {
 	t.Parallel()
 	testkit.OneGoroutine(t)
@@ -247,9 +240,8 @@ func TestFairness(t *testing.T) {
 	t.Logf("%d BINDs decided, %d dropped", r.counted(outBound)-before, r.counted(dropLoad))
 }
 
-// TestVerifyUnderFlood: 20,000 BINDs a second for one allocation, with its true
-// sealed data and a wrong signature, from sources all over, do not keep its
-// owner from binding again where it is at home; and cost 200 signatures a second.
+// TestVerifyUnderFlood: BINDs with wrong signatures from very many sources do not keep the owner
+// from binding again at home, and cost 200 signature checks a second.
 func TestVerifyUnderFlood(t *testing.T) {
 	t.Parallel()
 	const seconds, perMilli = 30, 20
@@ -309,8 +301,7 @@ func TestVerifyPerPrefix(t *testing.T) {
 	}
 }
 
-// TestFloodOfWrongSignatures plays it through a worker: while it is under load,
-// the owner's next BIND is decided.
+// TestFloodOfWrongSignatures has the BINDs pass a worker.
 func TestFloodOfWrongSignatures(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})

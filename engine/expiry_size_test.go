@@ -12,9 +12,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// population is many matches of a host and a joiner under the default limits, on a rig
-// whose workers are idle: tests write the time stamps that workers would write. Each
-// client sends once a second.
+// population is matches on a rig whose workers are idle: tests write the workers' time stamps.
 type population struct {
 	*rig
 	handles  []table.Handle
@@ -59,13 +57,11 @@ func newPopulation(t testing.TB, n int) *population {
 	return p
 }
 
-// clientID is the allocation of client i.
 func clientID(i int) (id proto.AllocationID) {
 	binary.LittleEndian.PutUint64(id[:], uint64(i)+1)
 	return id
 }
 
-// clientOf is the inverse of clientID.
 func clientOf(id proto.AllocationID) int { return int(binary.LittleEndian.Uint64(id[:])) - 1 }
 
 func (p *population) send(i int, now int64) {
@@ -73,7 +69,6 @@ func (p *population) send(i int, now int64) {
 	p.shared.table.Activity(p.handles[i]).RecordReceive(tick(now))
 }
 
-// heartbeat sends for the clients whose turn it is in this tick.
 func (p *population) heartbeat() {
 	n := len(p.handles)
 	for i := n / 4 * int(p.now/table.TickMillis%4); i < n/4*int(p.now/table.TickMillis%4+1); i++ {
@@ -83,10 +78,8 @@ func (p *population) heartbeat() {
 	}
 }
 
-// work counts what one or more calls of control did.
 type work struct{ refiles, ends int }
 
-// run has control work as at now, and returns the largest share of one call.
 func (p *population) run() (most work) {
 	for more := true; more; {
 		p.control.pace.advance(p.now)
@@ -98,7 +91,6 @@ func (p *population) run() (most work) {
 	return most
 }
 
-// takeEnded calls check for each client whose allocation ended since the last call.
 func (p *population) takeEnded(check func(client int)) (n int) {
 	n = len(p.ended)
 	for _, e := range p.ended {
@@ -108,9 +100,8 @@ func (p *population) takeEnded(check func(client int)) (n int) {
 	return n
 }
 
-// TestExpiryMillion: with a million live allocations and the default limits, the silent
-// ones end within a second after their limit, one in a hundred at once too, and no other
-// one ends. No call of control does more than its share.
+// TestExpiryMillion: silent allocations end within a second after their limit, one in a hundred
+// at once too, no other one ends, and no call of control does more than its share.
 func TestExpiryMillion(t *testing.T) {
 	testkit.OneGoroutine(t)
 	n := 1_000_000
@@ -231,8 +222,6 @@ func TestExpirySlowWorker(t *testing.T) {
 	}
 }
 
-// BenchmarkExpiryMillion: control's work in a second in which each of a million clients
-// sends once, as a share of a processor, and its longest call.
 func BenchmarkExpiryMillion(b *testing.B) {
 	p := newPopulation(b, 1_000_000)
 	var busy, longest time.Duration

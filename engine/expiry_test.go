@@ -77,8 +77,6 @@ func TestLastReply(t *testing.T) {
 	}
 }
 
-// clients is a host and its players, all bound, and silent unless a test lets them
-// send PINGs.
 type clients struct {
 	*rig
 	host    *mReservation
@@ -100,7 +98,6 @@ func (c *clients) join(n int) {
 	}
 }
 
-// ping lets players from number from on, and the host, ping once.
 func (c *clients) ping(from int) {
 	c.feed(udpN(clientsHost), pingMessage(c.host.id))
 	for i := from; i < len(c.players); i++ {
@@ -109,7 +106,6 @@ func (c *clients) ping(from int) {
 	c.take()
 }
 
-// pass lets time pass in which players from number from on ping.
 func (c *clients) pass(d time.Duration, from int) {
 	c.each(2*time.Second, d, func(int) { c.ping(from) })
 }
@@ -135,7 +131,6 @@ func TestExpiryPause(t *testing.T) {
 	if c.live() != n/3+1 || c.holds() != 1 || c.control.pause.isActive.Load() {
 		t.Fatalf("after %v s: %d live, %d holds, said: %v", (c.now-start)/1000, c.live(), c.holds(), c.control.pause.isActive.Load())
 	}
-	// Other clients fall silent: their allocations end on time.
 	c.join(n)
 	c.pass(12*time.Second, 2*n)
 	if c.live() != 1 || c.holds() != 1 {
@@ -172,7 +167,6 @@ func TestExpiryPauseFraction(t *testing.T) {
 	}
 }
 
-// TestExpiryPauseUnbound: any number of unbound reservations expires on time.
 func TestExpiryPauseUnbound(t *testing.T) {
 	t.Parallel()
 	c := newClients(t, 10)
@@ -269,7 +263,6 @@ func TestExpiryPauseStalls(t *testing.T) {
 			t.Errorf("case %d: %d, want %d", i, got, c.want)
 		}
 	}
-	// The oldest are forgotten, in order.
 	var b expiryPause
 	for n := range int64(3 * maxStalls) {
 		b.lastRun = 1000 * (1 + 10*n)
@@ -362,8 +355,7 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// TestQuietLink: a link over which nothing is relayed lives as long as its joiner, as in a
-// lobby whose players wait before their first message.
+// TestQuietLink: a link over which nothing is relayed, as in a lobby, lives as long as its joiner.
 func TestQuietLink(t *testing.T) {
 	t.Parallel()
 	s := newMatch(t, newIdentity(t))
@@ -376,7 +368,6 @@ func TestQuietLink(t *testing.T) {
 	}
 }
 
-// TestOversizeIsHeard: a player that sends nothing but RELAYs that are too large is alive.
 func TestOversizeIsHeard(t *testing.T) {
 	t.Parallel()
 	s := newMatch(t, newIdentity(t))

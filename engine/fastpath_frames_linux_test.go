@@ -11,7 +11,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// fastDatagram is a message on its way to the relay, and its frame.
 type fastDatagram struct {
 	from    netip.AddrPort
 	to      netip.AddrPort
@@ -23,7 +22,6 @@ type fastDatagram struct {
 	irregular string
 }
 
-// next makes a datagram, mostly one between linked allocations.
 func (f *fastWorld) next() *fastDatagram {
 	tab := f.rig.shared.table
 	joiner, _ := tab.At(f.all[6+f.rand.IntN(len(f.all)-6)])
@@ -177,7 +175,6 @@ func (f *fastWorld) mutateFrame(d *fastDatagram) {
 	}
 }
 
-// appendFrame appends an Ethernet frame.
 func appendFrame(b []byte, from, to netip.AddrPort, pkt []byte) []byte {
 	b = append(b, make([]byte, 12)...)
 	udp := binary.BigEndian.AppendUint16(nil, from.Port())

@@ -23,8 +23,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// loadProgram loads the fast path's program, or skips the test where the kernel may not
-// be asked.
 func loadProgram(t testing.TB, p program.Parameters) *program.Program {
 	t.Helper()
 	testkit.NeedRoot(t, "loading a program into the kernel")
@@ -55,8 +53,6 @@ func localInterface(local int) int {
 	return loopback
 }
 
-// fastWorld is one table in the memory of the program, with its worker. Each datagram is
-// handled by the program, and by the worker on the same memory.
 type fastWorld struct {
 	t       testing.TB
 	rand    *rand.Rand
@@ -106,7 +102,6 @@ func newFastWorld(t testing.TB, seed uint64, native bool) *fastWorld {
 	return f
 }
 
-// build makes other allocations.
 func (f *fastWorld) build() {
 	clear(f.program.Records())
 	m := f.program.Memory()
@@ -150,7 +145,6 @@ func (f *fastWorld) build() {
 	}
 }
 
-// replace ends allocation i, and reserves another one in its slot, perhaps with its id.
 func (f *fastWorld) replace(i int) {
 	tab := f.rig.shared.table
 	e, ok := tab.End(f.all[i])
@@ -172,7 +166,6 @@ func (f *fastWorld) replace(i int) {
 	f.move(h)
 }
 
-// move gives an allocation another endpoint, path and next hop.
 func (f *fastWorld) move(h table.Handle) {
 	tab := f.rig.shared.table
 	if ep := f.endpoint(); !ep.IsZero() {
@@ -248,7 +241,6 @@ func (f *fastWorld) expected(d *fastDatagram, heard, probes bool, probed table.N
 		validated(peer.Handle) && (heard || validated(sender.Handle))
 }
 
-// step hands one datagram to both.
 func (f *fastWorld) step(n int) {
 	if f.rand.IntN(3) == 0 {
 		f.rig.now += int64(f.rand.IntN(400))
@@ -287,7 +279,6 @@ func (f *fastWorld) step(n int) {
 		f.program.SetLocalAddr(d.ep.Listener(), d.ep.Local(), d.to, localInterface(int(d.ep.Local())), [6]byte{})
 	}
 
-	// The state before, as the worker changes it.
 	tab, valid := f.rig.shared.table, map[table.Handle]bool{}
 	for _, h := range f.all {
 		valid[h] = tab.IsValidated(h)
@@ -356,7 +347,6 @@ func (f *fastWorld) checkSeen(n int, d *fastDatagram) {
 	f.before = append(f.before[:0], records...)
 }
 
-// checkFrame compares what leaves with what the worker sends.
 func (f *fastWorld) checkFrame(n int, d *fastDatagram, out []byte) {
 	if len(f.sent) != 1 {
 		f.t.Fatalf("datagram %d: the worker sent %d", n, len(f.sent))
@@ -399,7 +389,6 @@ func (f *fastWorld) handleAt(ep endpoint.Endpoint) table.Handle {
 	return e.Handle
 }
 
-// difference names the first word that differs.
 func difference(a, b []byte) string {
 	for i := 0; i < len(a); i += 4 {
 		if x, y := binary.LittleEndian.Uint32(a[i:]), binary.LittleEndian.Uint32(b[i:]); x != y {
@@ -413,9 +402,7 @@ func difference(a, b []byte) string {
 	return "none"
 }
 
-// TestFastPathEquals compares the program with the worker on random tables and datagrams:
-// its verdict, each byte that leaves, and each word of the records. FERRY_FAST_PATH sets
-// the number of datagrams.
+// TestFastPathEquals compares verdict, bytes and records on random tables and datagrams.
 func TestFastPathEquals(t *testing.T) {
 	testkit.OneGoroutine(t)
 	datagrams := 20_000
@@ -449,8 +436,7 @@ func TestFastPathEquals(t *testing.T) {
 	}
 }
 
-// simProgram is the program in a simulation, of which it relays what goes between clients
-// with IPv4: those with IPv6 stand for a transport with sizes of its own.
+// simProgram is the program in a simulation. It relays between clients with IPv4 only.
 type simProgram struct {
 	*program.Program
 	relayed int
@@ -501,7 +487,6 @@ func (p *simProgram) Resume(uint64)                     {}
 func (p *simProgram) Synchronize()                      {}
 func (p *simProgram) Run(context.Context, func()) error { return nil }
 
-// TestModelFastPath is TestModel with the program in the kernel as a further worker.
 func TestModelFastPath(t *testing.T) {
 	testkit.OneGoroutine(t)
 	sequences := 300

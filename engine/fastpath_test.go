@@ -56,7 +56,6 @@ func (r *rig) wantNextHop(card *mReservation, want table.NextHop) {
 	}
 }
 
-// endKernelGrace ends what the kernel is waited for.
 func (r *rig) endKernelGrace() {
 	k := r.shared.grace.kernel
 	k.done.Store(k.wanted.Load())
@@ -110,8 +109,8 @@ func TestNextHopOfSession(t *testing.T) {
 	r.wantNextHop(host, 0)
 }
 
-// TestNetworkChange: after a change of the network control asks for all next hops again, some at
-// a time, and resumes the program when it has all of them; a further change begins anew.
+// TestNetworkChange: control asks for all next hops again before the program resumes; a further
+// change begins anew.
 func TestNetworkChange(t *testing.T) {
 	t.Parallel()
 	path := &fakePath{base: 100}
@@ -161,7 +160,6 @@ func TestKernelGrace(t *testing.T) {
 	r.endKernelGrace()
 	r.wantSent(moved, proto.TypeBindReceived)
 
-	// The period of a worker ends after that of the kernel.
 	r.slow.epoch.enter()
 	last := r.at()
 	r.feed(last, signed(card, 3, card.key))

@@ -14,7 +14,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// slowRig has a worker that handles a batch for as long as the test wants.
 type slowRig struct {
 	*rig
 	slow *worker
@@ -26,7 +25,6 @@ func newSlowRig(t *testing.T, cfg Config) *slowRig {
 	return &slowRig{rig: r, slow: r.workers[0]}
 }
 
-// at returns another endpoint whose datagrams come to another worker.
 func (r *slowRig) at() endpoint.Endpoint {
 	for {
 		r.used++
@@ -36,7 +34,6 @@ func (r *slowRig) at() endpoint.Endpoint {
 	}
 }
 
-// wantSent checks the types of the messages that were sent to an endpoint.
 func (r *slowRig) wantSent(to endpoint.Endpoint, want ...proto.Type) {
 	r.t.Helper()
 	var got []proto.Type
@@ -106,8 +103,6 @@ func TestGracePeriodsOverlap(t *testing.T) {
 	r.wantSent(third, proto.TypeBindReceived)
 }
 
-// TestManyGracePeriods: more periods than can run at once wait for one worker, and all
-// end with its batch.
 func TestManyGracePeriods(t *testing.T) {
 	t.Parallel()
 	r := newSlowRig(t, Config{})
@@ -128,9 +123,8 @@ func TestManyGracePeriods(t *testing.T) {
 	}
 }
 
-// TestQueueBound: BINDs that move, while a worker handles one batch, fill the queue of
-// actions to its bound and then the rings to theirs. First BINDs wait earlier. When the
-// batch ends, all that was accepted is executed and answered.
+// TestQueueBound: BINDs that move fill the queue of actions and then the rings. All that was
+// accepted is answered after the batch.
 func TestQueueBound(t *testing.T) {
 	t.Parallel()
 	testkit.OneGoroutine(t)
@@ -191,8 +185,6 @@ func TestQueueBound(t *testing.T) {
 	}
 }
 
-// TestInboxesLoseNothing: each command of many workers is executed, without any other
-// sign than the bits.
 func TestInboxesLoseNothing(t *testing.T) {
 	t.Parallel()
 	const workers, each = 70, 3000
@@ -225,8 +217,7 @@ func TestInboxesLoseNothing(t *testing.T) {
 	}
 }
 
-// TestInboxesOrder: each round begins with another inbox, and looks at those only that
-// have commands.
+// TestInboxesOrder: each round begins with another inbox.
 func TestInboxesOrder(t *testing.T) {
 	t.Parallel()
 	const workers = 130
@@ -253,7 +244,6 @@ func TestInboxesOrder(t *testing.T) {
 	}
 }
 
-// BenchmarkInboxes is a round of control with one command and so many workers.
 func BenchmarkInboxes(b *testing.B) {
 	for _, workers := range []int{2, 64, 128} {
 		b.Run(fmt.Sprint(workers), func(b *testing.B) {
@@ -272,7 +262,6 @@ func BenchmarkInboxes(b *testing.B) {
 	}
 }
 
-// BenchmarkGrace is a grace period with so many workers, half of them in a batch.
 func BenchmarkGrace(b *testing.B) {
 	for _, workers := range []int{2, 64, 128} {
 		b.Run(fmt.Sprint(workers), func(b *testing.B) {

@@ -11,7 +11,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/habits"
 )
 
-// habitCase is what a game with a habit gets.
 type habitCase struct {
 	habit   string // in habits.Table
 	host    bool   // the host has it, else the player
@@ -23,7 +22,6 @@ type habitCase struct {
 	gets byte
 }
 
-// habitCases have every habit.
 var habitCases = []habitCase{
 	{habit: "UTP 1.x", plays: time.Second},
 	{habit: "UTP 1.x", restart: true, plays: 12 * time.Second},
@@ -52,8 +50,6 @@ var habitCases = []habitCase{
 	{habit: "a driver that is disposed at once", host: true},
 }
 
-// habitTime is how long a game lasts: longer than any habit, and than the idle limit
-// after it.
 const habitTime = 45 * time.Second
 
 // TestHabits plays a game with each habit of clients in simulated time. The match has one
@@ -86,7 +82,6 @@ func TestHabits(t *testing.T) {
 	}
 }
 
-// play plays the game, and returns what was wrong.
 func (c *habitCase) play(t *testing.T, h habits.Habit) string {
 	n := newNetsim(t, 1)
 	n.weather = networkConditions{delay: 20}
@@ -167,7 +162,6 @@ func (c *habitCase) play(t *testing.T, h habits.Habit) string {
 	return ""
 }
 
-// inTouch reports whether both had a message of the other one since a time.
 func inTouch(host, p *player, since int64) bool {
 	had := func(at *player, peer mID) bool {
 		s := at.peers[peer]
@@ -176,7 +170,6 @@ func inTouch(host, p *player, since int64) bool {
 	return had(host, p.reservation.id) && had(p, host.reservation.id)
 }
 
-// requireEnd checks that a match is over for both without an ERROR.
 func (c *habitCase) requireEnd(n *netsim, host, p *player) string {
 	switch {
 	case len(host.Peers) != 0 || len(p.Peers) != 0:
@@ -189,7 +182,6 @@ func (c *habitCase) requireEnd(n *netsim, host, p *player) string {
 	return ""
 }
 
-// departureCase is when the players of a host that leaves ask for its place.
 type departureCase struct {
 	asks time.Duration // after they have lost it, or after its crash
 	// plays: a player is the new host within so long of the first call. All play with it a
@@ -206,7 +198,6 @@ func TestHabitsMigration(t *testing.T) {
 			cases := []departureCase{{0, defaultSilence + time.Second}}
 			switch {
 			case h.Crash > 0:
-				// The players ask early, after the silence, and after the time-out of their transport.
 				cases = []departureCase{
 					// until 8 s after the last message {8 * time.Second, time.Second}, {habits.DisconnectTimeout, time.Second},
 					{time.Second, defaultSilence},
@@ -226,7 +217,6 @@ func TestHabitsMigration(t *testing.T) {
 	}
 }
 
-// migrating is a player of a host that leaves.
 type migrating struct {
 	*player
 	asked, retryAt int64   // ms; first and next call
@@ -234,7 +224,6 @@ type migrating struct {
 	next           *player // its client in the match that goes on
 }
 
-// play plays a match until its players have a new host.
 func (c departureCase) play(t *testing.T, h habits.Habit, loss int, seed uint64) {
 	n := newNetsim(t, seed)
 	n.cfg.HostMigration.Window = time.Minute
@@ -321,7 +310,6 @@ func (c departureCase) play(t *testing.T, h habits.Habit, loss int, seed uint64)
 	}
 }
 
-// depart is the end of a host.
 func (c departureCase) depart(n *netsim, h habits.Habit, host *player) {
 	n.leavers[host.reservation.id] = true
 	if h.Crash > 0 {
@@ -350,7 +338,6 @@ func (c departureCase) depart(n *netsim, h habits.Habit, host *player) {
 	host.hasQuit = true
 }
 
-// migrate is one call of a player, and what it does with the answer. It returns the new host.
 func (p *migrating) migrate(n *netsim, host, newHost *player) *player {
 	if p.asked == 0 {
 		p.asked = n.now

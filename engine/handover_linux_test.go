@@ -25,7 +25,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// handOver starts another relay that takes over from the present one.
 func (s *site) handOver() {
 	s.t.Helper()
 	old := s.relay
@@ -39,7 +38,6 @@ func (s *site) handOver() {
 	cfg.Recovery.StateFile, cfg.Recovery.OnStateError = s.path, s.onStateError
 	var began time.Time
 	stopped, resumed := make(chan struct{}), make(chan struct{})
-	// The memory of the state is there before a process stops.
 	memory := make([]byte, offer.StateSize)
 	clear(memory)
 	cfg.Handover, offer.Receive = offer, func(ctx context.Context) (io.Reader, error) {
@@ -59,8 +57,7 @@ func (s *site) handOver() {
 	testkit.Eventually(s.t, "the old relay has ended", old.Ended)
 }
 
-// TestHandOver hands a relay over ten times while two players talk: each datagram arrives,
-// in order, no player binds or connects again, and what players may do stays as it was.
+// TestHandOver: each datagram of two players arrives in order, and no player binds again.
 func TestHandOver(t *testing.T) {
 	s := newSite(t, engine.Config{Timeouts: engine.Timeouts{Bind: 10 * time.Minute}}) // This machine may be slow.
 	host := s.play(enginetest.UTP1, s.relay.Host("host", 3))
@@ -115,7 +112,6 @@ func TestHandOver(t *testing.T) {
 	if err != nil || len(projects) != 1 || projects[0].Allocations != 3 || projects[0].Players != 3 {
 		t.Errorf("the projects are %+v, %v", projects, err)
 	}
-	// A restart recovers what was handed over.
 	s.restart("crashed")
 	s.talk("after a crash", host, joiner)
 }
@@ -146,7 +142,6 @@ func TestHandOverWithoutFile(t *testing.T) {
 	}
 }
 
-// refusedFastPath is a fast path that the kernel refuses.
 type refusedFastPath struct{ driver.FastPath }
 
 func (r refusedFastPath) FastPathDriver() any           { return r }
@@ -170,7 +165,6 @@ func TestFastPathOptional(t *testing.T) {
 	}
 }
 
-// playJoined plays a joiner and waits until it is in its match.
 func (s *site) playJoined(res alloc.Reservation, host *enginetest.UTP) *enginetest.UTP {
 	s.t.Helper()
 	p := s.play(enginetest.UTP2, res)
@@ -211,8 +205,7 @@ func TestOfferRefused(t *testing.T) {
 	s.talk("at last", host, s.join(enginetest.UTP2, "joiner", host))
 }
 
-// TestResumeFails checks that a relay whose predecessor fails, or whose state is malformed,
-// does not relay and leaves the sockets as they are.
+// TestResumeFails: a relay that cannot take over does not relay and leaves the sockets as they are.
 func TestResumeFails(t *testing.T) {
 	s := newSite(t, engine.Config{})
 	host := s.play(enginetest.UTP1, s.relay.Host("host", 3))
@@ -245,8 +238,6 @@ func TestResumeFails(t *testing.T) {
 	s.talk("at last", host, s.join(enginetest.UTP2, "joiner", host))
 }
 
-// BenchmarkHandOver measures how long nothing is relayed while a relay with 100,000 allocations is
-// handed over within this process.
 func BenchmarkHandOver(b *testing.B) {
 	const allocations = 100_000
 	s := newSite(b, engine.Config{Timeouts: engine.Timeouts{Bind: 24 * time.Hour}, MaxAllocations: 2 * allocations})

@@ -13,11 +13,8 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// The search for loops: everything that the
-// relay can send is sent to it, from every sort of endpoint, and so is what it
-// answers to that, and so on.
+// The search for loops: all that the relay can send is sent to it, and so are its answers.
 
-// loopDepth is how many times what was sent comes back.
 const loopDepth = 5
 
 // The endpoints of the search.
@@ -40,7 +37,6 @@ var loopEndpoints = [loopRoles]endpoint.Endpoint{
 	udp("198.51.100.5:40000"), udp("203.0.113.7:7777"), udp("203.0.113.8:7777"), udp("198.51.100.6:53"),
 }
 
-// fixture is a relay with a match, the same in each.
 type fixture struct {
 	*rig
 	host, linked, unlinkedJoiner, lone, reserved *mReservation
@@ -64,8 +60,6 @@ func newFixture(t *testing.T, ident *identity) *fixture {
 	return w
 }
 
-// emitted is every datagram that the relay, or a client, can send, for every
-// id and pair of them, and what other versions and probes are.
 func (w *fixture) emitted() (all [][]byte) {
 	ids := []mID{w.host.id, w.linked.id, w.unlinkedJoiner.id, w.lone.id, w.reserved.id, {9}, {}}
 	all = append(all, message(1))
@@ -98,7 +92,6 @@ func (w *fixture) emitted() (all [][]byte) {
 	return append(all, probe, probe[:checkReplyLen], qos, append([]byte{0x95}, make([]byte, proto.QoSResponseLen-1)...))
 }
 
-// exchange is a datagram that comes from an endpoint.
 type exchange struct {
 	role int
 	pkt  string
@@ -124,7 +117,6 @@ func stateOf(hops []exchange) (s string) {
 	return s
 }
 
-// search is one run of it.
 type search struct {
 	t      *testing.T
 	ident  *identity
@@ -150,8 +142,6 @@ func (s *search) enter(before []exchange) {
 	s.world.take()
 }
 
-// feed lets a datagram come after others that changed the state, and returns
-// what it causes, and those others with it if it has changed the state too.
 func (s *search) feed(before []exchange, h exchange) ([]sending, []exchange) {
 	s.enter(before)
 	s.fed++
@@ -164,7 +154,6 @@ func (s *search) feed(before []exchange, h exchange) ([]sending, []exchange) {
 	return s.world.take(), before
 }
 
-// digest is the state of the match, but for clocks.
 func (w *fixture) digest() (d [5]table.Entry) {
 	for i, c := range []*mReservation{w.host, w.linked, w.unlinkedJoiner, w.lone, w.reserved} {
 		d[i] = w.entry(c)
@@ -172,7 +161,6 @@ func (w *fixture) digest() (d [5]table.Entry) {
 	return d
 }
 
-// forget resets the budgets of replies.
 func (w *fixture) forget() {
 	w.now += table.NotConnectedMillis
 	for _, c := range []*mReservation{w.host, w.linked, w.unlinkedJoiner, w.lone, w.reserved} {
@@ -183,8 +171,6 @@ func (w *fixture) forget() {
 	}
 }
 
-// follow checks what the last datagram of a path causes, and sends that from
-// every sort of endpoint. Of the path, some have changed the state.
 func (s *search) follow(path, changed []exchange) {
 	in := path[len(path)-1]
 	key := stateOf(append(slices.Clone(changed), in))
@@ -211,7 +197,6 @@ func (s *search) follow(path, changed []exchange) {
 	}
 }
 
-// check holds one datagram and what it causes against the rules.
 func (s *search) check(path []exchange, out []sending) {
 	in := path[len(path)-1]
 	total := 0

@@ -16,14 +16,11 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// player plays a reservation on a relay until the test ends.
 func player(t *testing.T, r *enginetest.Relay, v enginetest.Version, res alloc.Reservation) *enginetest.UTP {
 	t.Helper()
 	return enginetest.Play(t, v, r.Credentials(res))
 }
 
-// TestMatch plays a match of both generations of clients: bind, connect, relay
-// both ways, leave with two DISCONNECTs.
 func TestMatch(t *testing.T) {
 	for _, v := range []enginetest.Version{enginetest.UTP1, enginetest.UTP2} {
 		t.Run(fmt.Sprintf("UTP%d", v), func(t *testing.T) {
@@ -66,8 +63,6 @@ func leave(t *testing.T, r *enginetest.Relay, host *enginetest.UTP, players []*e
 	})
 }
 
-// TestRoamUTP2: a 2.x client moves to a new port in the middle of a match and
-// goes on there.
 func TestRoamUTP2(t *testing.T) {
 	r := enginetest.Start(t, engine.Config{})
 	hostRes := r.Host("host", 4)
@@ -118,8 +113,6 @@ func TestRoamUTP1(t *testing.T) {
 	}
 }
 
-// TestRejected: the player above the limit learns it, and a place that a
-// DISCONNECT frees can be taken.
 func TestRejected(t *testing.T) {
 	r := enginetest.Start(t, engine.Config{})
 	hostRes := r.Host("host", 1)
@@ -182,5 +175,4 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// signed returns a 1.x client's BIND, nonce 0.
 func signed(c enginetest.Credentials) []byte { return enginetest.SignedBind(c, 0) }

@@ -12,8 +12,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// leftMatch starts a relay with a match whose host has left, with a player that may take its
-// place.
 func leftMatch(t *testing.T, cfg engine.Config) (r *enginetest.Relay, host alloc.Reservation, player alloc.Reservation) {
 	t.Helper()
 	cfg.HostMigration.Window = 5 * time.Minute
@@ -87,7 +85,6 @@ func TestMigrateTickets(t *testing.T) {
 	}
 }
 
-// TestMigrationSeats: a reservation for a host's place takes seats as another one does.
 func TestMigrationSeats(t *testing.T) {
 	t.Parallel()
 	r, host, player := leftMatch(t, engine.Config{MaxSeats: 5})

@@ -14,7 +14,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// migrationRig is a match of players whose host leaves.
 type migrationRig struct {
 	*rig
 	host     *mReservation
@@ -41,7 +40,6 @@ func newMigrationRig(t *testing.T, players int) *migrationRig {
 	return r
 }
 
-// stay lets time pass in which the players stay, or all.
 func (r *migrationRig) stay(d time.Duration, host bool) {
 	r.each(250*time.Millisecond, d, func(int) {
 		for i, p := range r.players {
@@ -57,12 +55,10 @@ func (r *migrationRig) stay(d time.Duration, host bool) {
 func (r *migrationRig) fromHost(pkt []byte)          { r.feed(udpN(0), pkt) }
 func (r *migrationRig) fromPlayer(i int, pkt []byte) { r.feed(udpN(i+1), pkt) }
 
-// ask has a player ask for the place of the host, or of one that took it.
 func (r *migrationRig) ask(i int, host *mReservation) (*mReservation, error) {
 	return r.migrate(r.players[i], host)
 }
 
-// mustAsk is ask for a player that must get a reservation.
 func (r *migrationRig) mustAsk(i int, host *mReservation) *mReservation {
 	r.t.Helper()
 	card, err := r.ask(i, host)
@@ -72,7 +68,6 @@ func (r *migrationRig) mustAsk(i int, host *mReservation) *mReservation {
 	return card
 }
 
-// wantErrors checks the errors of all players.
 func (r *migrationRig) wantErrors(host *mReservation, want ...error) {
 	r.t.Helper()
 	for i, err := range want {
@@ -82,7 +77,6 @@ func (r *migrationRig) wantErrors(host *mReservation, want ...error) {
 	}
 }
 
-// wantGone checks that the BIND of a reservation gets ERROR 4.
 func (r *migrationRig) wantGone(what string, card *mReservation, at endpoint.Endpoint) {
 	r.t.Helper()
 	r.take()
@@ -215,8 +209,7 @@ func TestMigrationAfterTimeout(t *testing.T) {
 	}
 }
 
-// TestMigrationTakeOver: of four players that hold a reservation the first that binds it has the
-// place and the code, and the reservations of the others end.
+// TestMigrationTakeOver: the first of four candidates that binds has the place and the code.
 func TestMigrationTakeOver(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"CLOSE", "leave", "silence"} {
@@ -375,8 +368,7 @@ func TestMigrationUnbound(t *testing.T) {
 	r.bind(r.mustAsk(4, r.host), udpN(61), 1)
 }
 
-// TestMigrationChain: the new host is gone too, with or without players of its own: those of the
-// former host may take its place as long as that of the former one may be taken.
+// TestMigrationChain: the new host is gone too, and players of the former host may take its place.
 func TestMigrationChain(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"CLOSE", "leave", "silence", "never heard"} {
@@ -566,7 +558,6 @@ func TestMigrationSessionRoom(t *testing.T) {
 	r.mustAsk(0, r.host)
 }
 
-// newCrashRig is newMigrationRig with a state file.
 func newCrashRig(t *testing.T, players int) *migrationRig {
 	r := newMigrationRig(t, 0)
 	r.restart(true)
@@ -580,7 +571,6 @@ func newCrashRig(t *testing.T, players int) *migrationRig {
 	return r
 }
 
-// crash kills the relay. Its players bind again when it is back.
 func (r *migrationRig) crash() {
 	r.restart(true)
 	for i, p := range r.players {
@@ -608,8 +598,7 @@ func TestCrashInMigration(t *testing.T) {
 	r.wantErrors(r.host, none, none, none)
 }
 
-// TestCrashInMigrationAfterBind: the new host goes on after a crash. The other players, by the join
-// code that leads to it, hear that it may come back, and then that it is there.
+// TestCrashInMigrationAfterBind: the join code of the old host leads to the new one after a crash.
 func TestCrashInMigrationAfterBind(t *testing.T) {
 	t.Parallel()
 	r := newCrashRig(t, 2)

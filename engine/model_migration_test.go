@@ -31,14 +31,12 @@ type mMigration struct {
 	newHost        mID
 }
 
-// mCandidate is a reservation for the place of a host.
 type mCandidate struct {
 	id, joiner mID
 	player     string
 	individual bool
 }
 
-// mMigrations is what the relay knows of hosts that have left.
 type mMigrations struct {
 	running    map[mID]*mMigration
 	candidates map[mID][]mCandidate // by the former host
@@ -58,7 +56,6 @@ func newMMigrations() mMigrations {
 	}
 }
 
-// mMatch is what the relay knows of a link that is closed.
 type mMatch struct {
 	unlinked    int64 // tick at which a link of a joiner, or the last one of a host, was closed; 0: none
 	removed     bool  // the host sent a DISCONNECT of the joiner
@@ -83,7 +80,6 @@ func (m *model) lastHost(host mID) mID {
 	return host
 }
 
-// notesEnd notes the end of a host, or of a player of it.
 func (m *model) notesEnd(host mID, own, other map[mID]int64) {
 	own[host] = m.now / 250
 	if at, ended := other[host]; ended && m.now/250-at <= m.slack {
@@ -91,7 +87,6 @@ func (m *model) notesEnd(host mID, own, other map[mID]int64) {
 	}
 }
 
-// closes notes which side closed a link.
 func (m *model) closes(a, peer *mAlloc, at int64) {
 	a.unlinked, peer.unlinked = at/250, at/250
 	m.removes(a, peer, at)
@@ -110,7 +105,6 @@ func (m *model) removes(a, joiner *mAlloc, at int64) {
 	a.removedAt = at / 250
 }
 
-// plays reports whether a joiner is a player of its host, which has left so, or may have.
 func (m *model) plays(a *mAlloc, v *mMigration) bool {
 	switch {
 	case a.links[a.match], a.leftBehind:
@@ -170,7 +164,6 @@ func (m *model) ends(a *mAlloc) {
 	v.until = m.now + mHostMigrationWindow
 }
 
-// removeCandidate removes a reservation.
 func (m *model) removeCandidate(id mID) {
 	former := m.places[id]
 	if i := slices.IndexFunc(m.candidates[former], func(x mCandidate) bool { return x.id == id }); i >= 0 {
@@ -179,7 +172,6 @@ func (m *model) removeCandidate(id mID) {
 	}
 }
 
-// endCandidates ends all reservations for a place but one.
 func (m *model) endCandidates(former, but mID) {
 	for _, x := range m.candidates[former] {
 		if a := m.allocs[x.id]; a != nil && x.id != but {
@@ -189,7 +181,6 @@ func (m *model) endCandidates(former, but mID) {
 	}
 }
 
-// endMigrations ends what was longer than the window ago.
 func (m *model) endMigrations() {
 	for host, v := range m.running {
 		if v.until != 0 && m.now >= v.until {
@@ -284,7 +275,6 @@ func (m *model) hadTurn(joiner mID) bool {
 	return a == nil || a.candidateAt != 0 && m.now/250 > a.candidateAt+40
 }
 
-// grant adds a reservation for a place, unless its player has too many hosts.
 func (m *model) grant(place, yields mID, c, card *mReservation) bool {
 	if a := m.allocs[yields]; a != nil {
 		m.end(a)
@@ -302,7 +292,6 @@ func (m *model) grant(place, yields mID, c, card *mReservation) bool {
 	return true
 }
 
-// mayBind reports whether the place of a candidate is still free.
 func (m *model) mayBind(a *mAlloc) bool {
 	former, ok := m.places[a.id]
 	if !ok || a.bound || m.migrationOf(former) != nil {
@@ -312,7 +301,6 @@ func (m *model) mayBind(a *mAlloc) bool {
 	return host != nil && m.isSilent(host)
 }
 
-// takeOver makes a candidate the new host.
 func (m *model) takeOver(a *mAlloc) {
 	former, ok := m.places[a.id]
 	if !ok {
@@ -356,7 +344,6 @@ func (m *model) leave(host mID, tenant, player string) bool {
 	return true
 }
 
-// migrate compares the verdict of the engine with the model's, if the code leads to a host.
 func (s *sim) migrate(c *mReservation, host mID) {
 	if c.ticket == "" {
 		return
@@ -469,7 +456,6 @@ func (s *sim) learn() {
 	}
 }
 
-// sayLeave compares what both say to a host that leaves.
 func (s *sim) sayLeave(host, owner *mReservation) {
 	s.settle()
 	s.learn()
@@ -586,7 +572,6 @@ func (s *sim) crashInMigration(o op) {
 	}
 }
 
-// takePlaces lets the players of a match ask for their host's place, and bind what they get.
 func (s *sim) takePlaces(c *mReservation, o op, stay func(time.Duration)) {
 	for round := range 2 + o.d/2%4 {
 		asking := slices.Clone(s.cards)
@@ -634,7 +619,6 @@ func (s *sim) codeOf(match mID, n uint16) mID {
 	return s.model.lastHost(match)
 }
 
-// bindCandidates binds all reservations for places, in some order: the first is the new host.
 func (s *sim) bindCandidates(n uint16) {
 	all := slices.Clone(s.cards)
 	if n%2 == 0 {

@@ -5,9 +5,6 @@ import (
 	"slices"
 )
 
-// The rule of what a player has at once, once more.
-
-// The limits of a player.
 const (
 	mPlayerHosts   = 2
 	mPlayerJoiners = 3

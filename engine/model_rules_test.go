@@ -54,7 +54,6 @@ func (m *model) bind(from mAddr, pkt []byte) (string, func() string) {
 	}
 }
 
-// repeatBind answers a BIND that is the last one once more.
 func (m *model) repeatBind(a *mAlloc, slot mSlot) string {
 	m.mutes[a.at] = &mMute{}
 	a.received, a.active = max(a.received, m.now), max(a.active, m.now)
@@ -146,7 +145,6 @@ func (m *model) bound(from mAddr, card *mReservation, nonce int, arrived int64) 
 	return "bound"
 }
 
-// answer sends an ERROR that control decided on.
 func (m *model) answer(to mAddr, id mID, code byte) string {
 	if !m.budget(to, code, "control") {
 		return "budget"
@@ -291,7 +289,6 @@ func (m *model) connectToFull(a, host *mAlloc, arrived int64) string {
 	return ""
 }
 
-// newPath begins the path of an allocation to a new endpoint.
 func (m *model) newPath(a *mAlloc, to mAddr, arrived int64) {
 	near := a.at != "" && a.at.prefix() == to.prefix()
 	a.heard = 0
@@ -314,7 +311,6 @@ func (m *model) newPath(a *mAlloc, to mAddr, arrived int64) {
 
 // The rules of links, DISCONNECT and CLOSE, once more.
 
-// link opens a link at a time.
 func (m *model) link(a, host *mAlloc, at int64) {
 	host.links[a.id], a.links[host.id] = true, true
 	m.linkings++
@@ -330,7 +326,6 @@ func (m *model) link(a, host *mAlloc, at int64) {
 	m.record(host)
 }
 
-// unlink closes a link without a message.
 func (m *model) unlink(a, b *mAlloc) {
 	delete(a.links, b.id)
 	delete(b.links, a.id)
@@ -341,7 +336,6 @@ func (m *model) unlink(a, b *mAlloc) {
 	m.record(b)
 }
 
-// closeLink closes a link and sends both a DISCONNECT.
 func (m *model) closeLink(a, peer *mAlloc, at int64) {
 	m.unlink(a, peer)
 	m.closes(a, peer, at)

@@ -1,9 +1,7 @@
 package engine
 
-// The reference model: the rules of the protocol once more, slow and plain,
-// written from the text and sharing nothing with the engine but numbers of
-// messages. Maps, integer milliseconds, no locks. Random sequences compare it
-// with the engine; see sim_test.go.
+// The reference model: the rules of the protocol once more, slow and plain. It shares nothing with
+// the engine but numbers of messages. Random sequences compare both; see sim_test.go.
 
 import (
 	"encoding/binary"
@@ -91,7 +89,6 @@ type mSlot struct {
 	id     mID
 }
 
-// mGate is that of an allocation and a source prefix.
 type mGate struct {
 	id     mID
 	prefix string
@@ -159,7 +156,6 @@ const mExcessPath, mExcessNetwork, mExcessAll = 1600, 2000, 2500
 // above the second it is dropped.
 const mSafeMessage, mMaxMessage = 60, 80
 
-// mReport reports the first message of a match that was too large.
 type mReport struct {
 	match, from, to mID
 	size, limit     int
@@ -216,7 +212,6 @@ func (m *model) send(to mAddr, bytes string, grace bool) {
 	m.out = append(m.out, mSend{to, bytes, grace})
 }
 
-// reserve reserves an allocation; a joiner's host must be alive.
 func (m *model) reserve(c *mReservation) bool {
 	if c.role == "joiner" {
 		host := m.allocs[c.match]
@@ -227,7 +222,6 @@ func (m *model) reserve(c *mReservation) bool {
 	return m.add(c)
 }
 
-// add adds a reservation, unless its player has too many.
 func (m *model) add(c *mReservation) bool {
 	old, ok := m.replaced(c)
 	if !ok {
@@ -249,7 +243,6 @@ func mError(id mID, code byte) string {
 	return "\xda\x72\x00\x0c" + string(id[:]) + string(code)
 }
 
-// enter adds an allocation that is not bound.
 func (m *model) enter(c *mReservation) *mAlloc {
 	m.entered++
 	a := &mAlloc{mReservation: c, number: m.entered, reserved: m.now, received: m.now, active: m.now, links: map[mID]bool{}}
@@ -257,7 +250,6 @@ func (m *model) enter(c *mReservation) *mAlloc {
 	return a
 }
 
-// bucketOf returns the bucket of a key, a full one if it has none yet.
 func bucketOf[K comparable](all map[K]*mBucket, key K) *mBucket {
 	if all[key] == nil {
 		all[key] = &mBucket{}
@@ -273,7 +265,6 @@ func (m *model) noteForged(id mID) {
 	}
 }
 
-// budgetOne draws one ERROR of a code to an address.
 func (m *model) budgetOne(to mAddr, code byte) bool {
 	if m.limits && !bucketOf(m.one, mCode{to, code}).take(m.now, 5, 1) {
 		m.cover("budget: one of a code in 200 ms")
@@ -282,7 +273,6 @@ func (m *model) budgetOne(to mAddr, code byte) bool {
 	return true
 }
 
-// budget draws one ERROR to an address.
 func (m *model) budget(to mAddr, code byte, rule string) bool {
 	if !m.limits {
 		return true
@@ -302,8 +292,6 @@ func (m *model) budget(to mAddr, code byte, rule string) bool {
 	return true
 }
 
-// arrive is what a worker does with a datagram. If control must decide, it
-// returns the decision; else the outcome.
 func (m *model) arrive(from mAddr, pkt []byte) (outcome string, decide func() string) {
 	switch {
 	case pkt == nil:
@@ -425,7 +413,6 @@ func (m *model) refuseMismatch(from mAddr, id mID) string {
 	return "error_mismatch"
 }
 
-// liveBudget draws an ERROR 3 that names a live allocation.
 func (m *model) liveBudget(from mAddr, named *mAlloc) bool {
 	if named.at != "" && named.at.prefix() == from.prefix() {
 		if !bucketOf(m.rebinds, named.id).takeOf(m.now, 1, 2, 1) {
@@ -457,7 +444,6 @@ func (m *model) ping(from mAddr, pkt []byte) string {
 	return "pong"
 }
 
-// alive is a sign of life of a session.
 func (m *model) alive(from mAddr) string {
 	a := m.byAddr[from]
 	if a == nil {
@@ -551,7 +537,6 @@ func (m *model) pay(paid *int64, perSecond int64, size int) bool {
 	return true
 }
 
-// charge draws what the relay itself sends to an allocation that is on a limited path.
 func (m *model) charge(a *mAlloc, size int) {
 	switch {
 	case a.validated || !a.limited:
@@ -563,7 +548,6 @@ func (m *model) charge(a *mAlloc, size int) {
 	}
 }
 
-// isTooLarge reports whether a message is dropped for the way to its receiver.
 func (m *model) isTooLarge(a, peer *mAlloc, size int) bool {
 	if !strings.HasPrefix(string(peer.at), "[") || size <= mSafeMessage {
 		return false

@@ -53,7 +53,6 @@ func (m *model) tick() {
 	}
 }
 
-// tickLink does what is overdue for the link of a joiner.
 func (m *model) tickLink(a *mAlloc, now int64) {
 	host := m.allocs[a.match]
 	if host == nil || !a.links[a.match] {
@@ -75,7 +74,6 @@ func (m *model) tickLink(a *mAlloc, now int64) {
 	}
 }
 
-// expire ends what has been silent for too long.
 func (m *model) expire() {
 	over := m.isOver
 	for _, a := range m.allocs {
@@ -116,9 +114,8 @@ func (m *model) expire() {
 	}
 }
 
-// extend takes back each ERROR 1 that was not sent because its endpoint has a new
-// owner, which must not get the ERROR 1 of the old one. The model does not know
-// when it left; that it did not, and that there is a new owner, is all it checks.
+// extend takes back each ERROR 1 that was not sent because its endpoint has a new owner. The model
+// does not know when the old one left.
 func (m *model) extend(sent []mSend) {
 	m.out = slices.DeleteFunc(m.out, func(x mSend) bool {
 		last := len(x.bytes) == 21 && x.bytes[20] == 1 && m.byAddr[x.to] != nil
@@ -128,7 +125,6 @@ func (m *model) extend(sent []mSend) {
 
 // The rules of a restart, once more.
 
-// mRecovered is what an allocation has of an earlier run.
 type mRecovered struct {
 	rebuilt  bool
 	banned   bool // its link will not come back
@@ -137,7 +133,6 @@ type mRecovered struct {
 	recorded int  // of a host: links, as the file has it
 }
 
-// mRecord is what the file holds of an allocation when the relay starts.
 type mRecord struct {
 	bound  bool
 	nonce  int
@@ -153,7 +148,6 @@ type mNotConnected struct {
 	at mAddr
 }
 
-// mRecovery is what the relay knows of the runs before.
 type mRecovery struct {
 	boot     int
 	until    int64 // end of the window
@@ -169,7 +163,6 @@ type mRecovery struct {
 
 func (m *model) recovering() bool { return m.now < m.until }
 
-// restart makes the relay forget everything but the file, if that is kept.
 func (m *model) restart(file bool) {
 	before := map[mID]mRecord{}
 	if file {
@@ -342,10 +335,8 @@ func (m *model) blockRelink(a *mAlloc, to mID) {
 	}
 }
 
-// record is what the file says of a host's links.
 func (m *model) record(host *mAlloc) { host.recorded = len(host.links) + host.awaited }
 
-// reply is when BIND_RECEIVED has left.
 func (m *model) reply(left func(mID) bool) {
 	m.telling = slices.DeleteFunc(m.telling, func(t mNotConnected) bool {
 		if m.allocs[t.a.id] != t.a || t.a.at != t.at {

@@ -24,7 +24,6 @@ import (
 // delays, reorders and duplicates, and gives the address of one client to
 // another. What it does is drawn from a seed.
 
-// flight is a datagram on its way, to the relay or from it.
 type flight struct {
 	at      int64 // ms; when it arrives
 	seq     int
@@ -48,7 +47,6 @@ func (f *flights) Pop() any {
 	return x
 }
 
-// networkConditions is how bad the network is, in parts of a hundred, and milliseconds.
 type networkConditions struct{ loss, dup, delay, jitter int }
 
 // netsim belongs to the test's goroutine.
@@ -76,14 +74,12 @@ func (n *netsim) fail(format string, args ...any) {
 	n.t.Fatalf("at %d ms: %s\nwhat happened:\n%s", n.now-clockStart, fmt.Sprintf(format, args...), strings.Join(n.events, "\n"))
 }
 
-// address returns an unused address; half a dozen share an IP.
 func (n *netsim) address() endpoint.Endpoint {
 	n.ports++
 	ip := netip.AddrFrom4([4]byte{198, 51, 100, byte(1 + n.ports/6)})
 	return endpoint.UDP(netip.AddrPortFrom(ip, uint16(20_000+n.ports)), 0, 0)
 }
 
-// move puts a player behind another address.
 func (n *netsim) move(p *player, to endpoint.Endpoint) {
 	if n.at[p.ep] == p {
 		delete(n.at, p.ep)
@@ -91,7 +87,6 @@ func (n *netsim) move(p *player, to endpoint.Endpoint) {
 	p.ep, n.at[to] = to, p
 }
 
-// schedule lets a datagram fly.
 func (n *netsim) schedule(f flight) {
 	if n.rnd.IntN(100) < n.weather.loss || n.now < n.darkUntil {
 		return
@@ -103,7 +98,6 @@ func (n *netsim) schedule(f flight) {
 	}
 }
 
-// pass lets time pass.
 func (n *netsim) pass(d time.Duration) {
 	for end := n.now + d.Milliseconds(); n.now < end; {
 		n.now++
@@ -131,7 +125,6 @@ func (n *netsim) pass(d time.Duration) {
 	}
 }
 
-// deliver is the arrival of a datagram.
 func (n *netsim) deliver(f flight) {
 	if f.toRelay {
 		switch {
@@ -153,7 +146,6 @@ func (n *netsim) relayGets(f flight) {
 	n.emit(&f)
 }
 
-// emit sends on what the relay sent, after a look at whether it may.
 func (n *netsim) emit(cause *flight) {
 	out := n.take()
 	n.checker.sent(n, cause, out)
@@ -162,7 +154,6 @@ func (n *netsim) emit(cause *flight) {
 	}
 }
 
-// crash ends the relay's process; another one runs after a while.
 func (n *netsim) crash(file bool, down time.Duration) {
 	if n.control.stateFile == nil { // the first run has no file
 		file = false
@@ -187,7 +178,6 @@ func (n *netsim) crash(file bool, down time.Duration) {
 	}
 }
 
-// ruleChecker checks what must hold for every datagram that the relay sends.
 type ruleChecker struct {
 	nonces           map[mID]binding // where each was when it was last looked at
 	errors           map[errorTo]int64
@@ -309,7 +299,6 @@ func (l *ruleChecker) check(n *netsim) {
 	}
 }
 
-// add takes what a run counted before it ends (I9).
 func (l *ruleChecker) add(n *netsim) {
 	n.pump()
 	n.emit(nil)
@@ -350,7 +339,6 @@ func newNetsim(t *testing.T, seed uint64) *netsim {
 	return n
 }
 
-// join starts a client, of a host unless it is one.
 func (n *netsim) join(host *player, kind habits.Kind) *player {
 	habit := habits.Habit{Name: kind.Name, Kind: kind, Ping: [...]time.Duration{habits.NGOPing, 3 * time.Second}[n.rnd.IntN(2)]}
 	name := fmt.Sprint("host ", len(n.players))
@@ -366,8 +354,6 @@ func (n *netsim) join(host *player, kind habits.Kind) *player {
 	return p
 }
 
-// enter allocates for a client of a habit and starts it. It returns nil if the relay
-// refuses.
 func (n *netsim) enter(name string, habit habits.Habit, host *player, seats int) (*player, error) {
 	role, of := alloc.RoleHost, (*mReservation)(nil)
 	if host != nil {
@@ -383,7 +369,6 @@ func (n *netsim) enter(name string, habit habits.Habit, host *player, seats int)
 	return p, nil
 }
 
-// randomClient returns a random live client that fits, if there is one.
 func (n *netsim) randomClient(fits func(*player) bool) *player {
 	for range 20 {
 		if p := n.players[n.rnd.IntN(len(n.players))]; p.isAlive() && fits(p) {
@@ -393,12 +378,10 @@ func (n *netsim) randomClient(fits func(*player) bool) *player {
 	return nil
 }
 
-// record records an event for the message of a failed test.
 func (n *netsim) record(what string) {
 	n.events = append(n.events, fmt.Sprintf("%8d ms: %s", n.now-clockStart, what))
 }
 
-// faults does one bad thing, drawn from the seed, and says what.
 func (n *netsim) faults() string {
 	second := func(k int) time.Duration { return time.Duration(n.rnd.IntN(k*1000)) * time.Millisecond }
 	modern := func(p *player) bool { return p.Kind.RaisesNonce && p.Status == habits.Bound }
@@ -461,7 +444,6 @@ func (n *netsim) settle() {
 	}
 }
 
-// reuse gives the address of one client to another, as translators do.
 func (n *netsim) reuse(p, before *player) string {
 	if p == nil || before == nil || p == before {
 		return "nothing"
@@ -476,7 +458,6 @@ func (n *netsim) reuse(p, before *player) string {
 	return p.name + " gets the address of " + before.name
 }
 
-// depart makes a client quit, leave, or be kicked.
 func (n *netsim) depart() string {
 	p := n.randomClient(func(p *player) bool { return p.host != nil && len(p.Peers) > 0 })
 	if p == nil || n.size(p.host) < 2 {
@@ -508,7 +489,6 @@ func (n *netsim) size(host *player) (k int) {
 	return k
 }
 
-// quietPeriod lets time pass until all clients are connected again, and a while longer.
 func (n *netsim) quietPeriod() (slowest int64) {
 	n.weather = networkConditions{delay: 20, jitter: 60, dup: 3}
 	begun := max(n.now, n.stallUntil, n.downUntil, n.darkUntil)
@@ -536,7 +516,6 @@ func (n *netsim) quietPeriod() (slowest int64) {
 	return slowest
 }
 
-// end makes all clients quit, and checks what is left.
 func (n *netsim) end() {
 	for _, p := range n.players {
 		p.hasQuit = true
@@ -562,9 +541,7 @@ func (n *netsim) end() {
 	n.checker.add(n)
 }
 
-// TestPlayers plays matches of clients of both generations over a bad network
-// and a relay that stands still, dies and comes back; what no relay may do fails
-// it, and so does a client that is not back in time.
+// TestPlayers plays matches over a bad network and a relay that stands still, dies and comes back.
 func TestPlayers(t *testing.T) {
 	t.Parallel()
 	testkit.OneGoroutine(t)

@@ -16,7 +16,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// listAll goes through a listing page by page.
 func listAll(t *testing.T, r *enginetest.Relay, f engine.Filter, limit int) (all []engine.Allocation) {
 	t.Helper()
 	var at uint32
@@ -36,8 +35,7 @@ func listAll(t *testing.T, r *enginetest.Relay, f engine.Filter, limit int) (all
 	}
 }
 
-// TestListing: more allocations than control looks at in one step, in pages of
-// any size, each of them once.
+// TestListing lists more allocations than control looks at in one step.
 func TestListing(t *testing.T) {
 	t.Parallel()
 	const hosts = 700
@@ -73,7 +71,6 @@ func TestListing(t *testing.T) {
 	}
 }
 
-// TestListingFilters: a match and a host of another tenant, by each filter.
 func TestListingFilters(t *testing.T) {
 	t.Parallel()
 	r, host, p := drainMatch(t, engine.Config{})
@@ -124,7 +121,6 @@ func TestListingFilters(t *testing.T) {
 	}
 }
 
-// TestListingEnds: an unknown id, and a relay that does not run.
 func TestListingEnds(t *testing.T) {
 	t.Parallel()
 	r := enginetest.Start(t, engine.Config{})
@@ -142,7 +138,6 @@ func TestListingEnds(t *testing.T) {
 	}
 }
 
-// drainMatch is a host and a player on a relay.
 func drainMatch(t *testing.T, cfg engine.Config) (r *enginetest.Relay, host, p *enginetest.UTP) {
 	t.Helper()
 	r = enginetest.Start(t, cfg)
@@ -175,7 +170,6 @@ func reserveHost(r *enginetest.Relay) error {
 	return err
 }
 
-// closes lets a player end its allocation.
 func closes(u *enginetest.UTP) {
 	u.SetPaused(true)
 	u.Inject(slices.Concat([]byte{0xDA, 0x72, 0, 11}, u.Cred.ID[:]))
@@ -210,7 +204,6 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestDrainEmpty: a relay without allocations ends at once.
 func TestDrainEmpty(t *testing.T) {
 	t.Parallel()
 	r := enginetest.Start(t, engine.Config{})
@@ -218,7 +211,6 @@ func TestDrainEmpty(t *testing.T) {
 	testkit.Eventually(t, "it ends", r.Ended)
 }
 
-// TestDrainDeadline: it ends at the deadline, with allocations left, and not before.
 func TestDrainDeadline(t *testing.T) {
 	t.Parallel()
 	const deadline = 700 * time.Millisecond
@@ -278,7 +270,6 @@ func TestUndrain(t *testing.T) {
 	}
 }
 
-// TestDrainNeverRan: a server that was closed before it ran says so.
 func TestDrainNeverRan(t *testing.T) {
 	srv := newServer(t, engine.Config{})
 	srv.Close()
@@ -290,7 +281,6 @@ func TestDrainNeverRan(t *testing.T) {
 	}
 }
 
-// received collects the events of hooks.
 type received struct {
 	mu     sync.Mutex
 	events []string
@@ -345,7 +335,6 @@ func TestEnd(t *testing.T) {
 	testkit.Eventually(t, "the player learns by ERROR 5", p.HasLogged("error 5"))
 }
 
-// TestEndUnbound: an unbound reservation is released.
 func TestEndUnbound(t *testing.T) {
 	t.Parallel()
 	var events received
@@ -364,8 +353,7 @@ func TestEndUnbound(t *testing.T) {
 	testkit.Eventually(t, "its BIND earns ERROR 4", late.HasLogged("error 4"))
 }
 
-// TestKick: both sides forget each other, the other player plays on, and the
-// a player that was kicked comes back with another allocation only.
+// TestKick: the other player plays on, and the kicked one comes back with another allocation only.
 func TestKick(t *testing.T) {
 	t.Parallel()
 	var events received

@@ -12,8 +12,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestDropReasons raises each outcome by one datagram and checks that exactly
-// that outcome is counted, and that drops answer nothing.
+// TestDropReasons: one datagram has exactly one outcome, and drops answer nothing.
 func TestDropReasons(t *testing.T) {
 	ident := newIdentity(t)
 	covered := map[outcome]bool{}
@@ -83,8 +82,6 @@ const (
 	atOther
 )
 
-// newMatch is a relay with a host for two that is linked with joiner1, and with joiner2,
-// which is bound and not linked.
 func newMatch(t testing.TB, ident *identity) *sim {
 	t.Helper()
 	s := ident.newSim(true)
@@ -115,10 +112,8 @@ func (s *sim) joiner1AtIPv6() {
 // atLowPort is the address of a service, not of a game.
 const atLowPort = -1
 
-// atPrivate is an address of a private network.
 const atPrivate = -2
 
-// endpointAt returns an endpoint by its number.
 func endpointAt(at int) endpoint.Endpoint {
 	if at == atLowPort {
 		return endpoint.UDP(netip.MustParseAddrPort("192.0.2.9:53"), 0, 0)
@@ -129,14 +124,12 @@ func endpointAt(at int) endpoint.Endpoint {
 	return endpoint.UDP(simAddrs[at], 0, 0)
 }
 
-// spoof sends joiner1's id from many ports.
 func (s *sim) spoof() {
 	for range forgedRate.Burst + 1 {
 		s.datagram(atUnknown, message(11, s.joiner1().id))
 	}
 }
 
-// returnOne restarts the relay, and some members of the match bind again.
 func (s *sim) returnOne(members ...int) {
 	s.model.restart(false)
 	s.boot(s.ident.sealer(s.model.boot), true, statefile.PreviousRun{})

@@ -52,8 +52,7 @@ func TestPacer(t *testing.T) {
 	}
 }
 
-// TestPacerBurst: of a burst after a pause the first datagrams do not wait, and the rest
-// of it comes together.
+// TestPacerBurst: the first datagrams after a pause do not wait, and the rest comes together.
 func TestPacerBurst(t *testing.T) {
 	p := sleepingPacer(100 * time.Microsecond)
 	now := int64(1e9)
@@ -78,8 +77,7 @@ func TestPacerBurst(t *testing.T) {
 	}
 }
 
-// TestPacerLonePing: no datagram of an idle relay leads to a sleep, right after a busy
-// time too.
+// TestPacerLonePing: no datagram of an idle relay leads to a sleep, right after a busy time too.
 func TestPacerLonePing(t *testing.T) {
 	p := sleepingPacer(100 * time.Microsecond)
 	now := int64(1e9)
@@ -119,7 +117,6 @@ func TestPacerOversleep(t *testing.T) {
 	}
 }
 
-// TestPacerAllocates: pacing allocates nothing, the reading of the clocks included.
 func TestPacerAllocates(t *testing.T) {
 	p := sleepingPacer(100 * time.Microsecond)
 	if n := testing.AllocsPerRun(1000, func() {
@@ -147,13 +144,11 @@ var machines = []machine{
 	{"coarse timers", 4_000, 4_000, 2_000, 2_500, 150_000, nil},
 }
 
-// paced is the result of a simulated run.
 type paced struct {
 	cpu, p50, p99   int64 // ns; CPU per datagram, latency
 	batches, sleeps int
 }
 
-// run serves datagrams that arrive at these times, as worker.run does.
 func (m machine) run(arrivals []int64, p pacer, rng *rand.Rand) (r paced) {
 	latencies := make([]int64, 0, len(arrivals))
 	var now int64
@@ -191,7 +186,6 @@ func (m machine) run(arrivals []int64, p pacer, rng *rand.Rand) (r paced) {
 	return r
 }
 
-// poisson returns the times of n datagrams that come independently.
 func poisson(rate float64, n int, rng *rand.Rand) []int64 {
 	at, now := make([]int64, n), 0.0
 	for i := range at {
@@ -220,9 +214,7 @@ func tickedMatches(matches, players int, hz float64, spread int64, n int, rng *r
 	return at
 }
 
-// TestPacerSimulation: on each machine and under each load a worker with a pacer costs
-// hardly more CPU than one without; the latency grows by the bound and the oversleep at
-// most; there is a gain where one is possible, and no sleep where none is.
+// TestPacerSimulation: a pacer costs hardly any CPU or latency, and there is a gain where possible.
 func TestPacerSimulation(t *testing.T) {
 	testkit.OneGoroutine(t)
 	const (

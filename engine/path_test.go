@@ -25,8 +25,7 @@ type pathGame struct {
 	players        int
 }
 
-// TestGameOnUnvalidatedPath: a player or a host over plain UDP that gets another address in
-// mid-match, in another network or of the other family, plays on as before.
+// TestGameOnUnvalidatedPath: a player or a host that gets another address in mid-match plays on.
 func TestGameOnUnvalidatedPath(t *testing.T) {
 	const shot, tenth = time.Second / 60, time.Second / 10
 	for _, game := range []pathGame{
@@ -100,8 +99,6 @@ func (g pathGame) play(t *testing.T, to endpoint.Endpoint) {
 	}
 }
 
-// forgedPaths binds n joiners of a host with forged sources, each with the next one, and
-// returns them. The relay knows the network of their calls.
 func (r *rig) forgedPaths(host *mReservation, source func(i int) endpoint.Endpoint, n int) (forged []*mReservation) {
 	r.t.Helper()
 	for i := range n {

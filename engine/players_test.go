@@ -11,7 +11,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// newPlayerRig returns a relay at which a player has at most so much at once.
 func newPlayerRig(t *testing.T, l PlayerLimits) *rig {
 	t.Helper()
 	r := newRig(t, Config{})
@@ -19,7 +18,6 @@ func newPlayerRig(t *testing.T, l PlayerLimits) *rig {
 	return r
 }
 
-// wantHost reserves a host for most players, and checks whether the player may have it.
 func (r *rig) wantHost(player string, most int, want error) *mReservation {
 	r.t.Helper()
 	card, err := r.reserve(alloc.RoleHost, nil, player, most)
@@ -29,8 +27,6 @@ func (r *rig) wantHost(player string, most int, want error) *mReservation {
 	return card
 }
 
-// TestPlayerLimits: one player has four hosts and eight joiners at once, and no more by
-// reserving more; others have their own.
 func TestPlayerLimits(t *testing.T) {
 	t.Parallel()
 	r := newPlayerRig(t, PlayerLimits{})
@@ -73,7 +69,6 @@ func TestPlayerLimits(t *testing.T) {
 	}
 }
 
-// TestPlayerSeats: the seats of a player's hosts are limited together.
 func TestPlayerSeats(t *testing.T) {
 	t.Parallel()
 	r := newPlayerRig(t, PlayerLimits{Hosts: -1, Seats: 20})
@@ -118,7 +113,6 @@ func TestPlayerReplaces(t *testing.T) {
 	r.wantHost("host", 5, alloc.ErrPlayerLimit)
 }
 
-// TestPlayerReplacesNone: no host ends if the new one would still be too many.
 func TestPlayerReplacesNone(t *testing.T) {
 	t.Parallel()
 	r := newPlayerRig(t, PlayerLimits{Seats: 12})
@@ -159,7 +153,6 @@ func TestPlayerAfterARestart(t *testing.T) {
 	}
 }
 
-// TestPlayersAreForgotten: nothing is kept of a player without allocations.
 func TestPlayersAreForgotten(t *testing.T) {
 	t.Parallel()
 	r := newPlayerRig(t, PlayerLimits{})

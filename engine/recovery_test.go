@@ -9,7 +9,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// previousRunOf is what a complete state file holds of clients 0 to n-1.
 func previousRunOf(n int) statefile.PreviousRun {
 	left := statefile.PreviousRun{Records: make([]statefile.FoundRecord, n), Complete: true, Settled: true}
 	for i := range left.Records {
@@ -35,8 +34,7 @@ func TestRecoverRate(t *testing.T) {
 	}
 }
 
-// TestRecoverInTime: three million clients that all send to a relay that was restarted get
-// their ERROR 3 in time.
+// TestRecoverInTime: three million clients of a restarted relay get their ERROR 3 in time.
 func TestRecoverInTime(t *testing.T) {
 	n, most := 3_000_000, 33*time.Second
 	if testkit.RaceEnabled {
@@ -71,8 +69,7 @@ func TestRecoverInTime(t *testing.T) {
 	}
 }
 
-// TestRecoverOneAllocation: a flood in the name of one allocation of the state file does not
-// use up the rate of all.
+// TestRecoverOneAllocation: a flood in the name of one allocation leaves the others their rate.
 func TestRecoverOneAllocation(t *testing.T) {
 	r := newRig(t, Config{})
 	r.shared.rules.recoverUntil = r.now + r.shared.rules.recoverFor
@@ -94,8 +91,7 @@ func TestRecoverOneAllocation(t *testing.T) {
 	}
 }
 
-// TestLostPace: the records of allocations that did not come back are removed at the pace
-// of expiry, one millisecond after the other.
+// TestLostPace: records of allocations that did not come back are removed at the pace of expiry.
 func TestLostPace(t *testing.T) {
 	const n = 10_000
 	r := newRig(t, Config{})

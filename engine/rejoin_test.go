@@ -34,7 +34,6 @@ func newRejoinRigIn(in *rig, player string) *rejoinRig {
 	return r
 }
 
-// connect sends the CONNECT_REQUEST of the new allocation, and returns what the relay sent.
 func (r *rejoinRig) connect() []sending {
 	r.t.Helper()
 	r.take()
@@ -63,7 +62,6 @@ func (r *rejoinRig) wantPlace(old *mReservation, sent []sending) {
 	}
 }
 
-// wantRefused checks the outcome of a CONNECT_REQUEST that changed nothing.
 func (r *rejoinRig) wantRefused(want outcome) {
 	r.t.Helper()
 	before := r.counted(want)
@@ -83,8 +81,7 @@ func (r *rejoinRig) wantRefused(want outcome) {
 	}
 }
 
-// TestRejoin: a player that crashed has its place back 2 s after its last datagram, by the
-// CONNECT_REQUEST that its client repeats each second.
+// TestRejoin: a player that crashed has its place back 2 s after its last datagram.
 func TestRejoin(t *testing.T) {
 	t.Parallel()
 	r := newRejoinRig(t, Config{}, "ann")
@@ -102,7 +99,6 @@ func TestRejoin(t *testing.T) {
 	}
 }
 
-// TestRejoinAlive: an allocation that is heard keeps its place.
 func TestRejoinAlive(t *testing.T) {
 	t.Parallel()
 	r := newRejoinRig(t, Config{}, "ann")
@@ -123,7 +119,6 @@ func TestRejoinClosed(t *testing.T) {
 	r.wantPlace(r.ann, r.connect())
 }
 
-// TestRejoinOthers: the place of a silent player is that player's only.
 func TestRejoinOthers(t *testing.T) {
 	t.Parallel()
 	r := newRejoinRig(t, Config{}, "carl")
@@ -189,7 +184,6 @@ func TestRejoinStall(t *testing.T) {
 	r.wantPlace(r.ann, r.connect())
 }
 
-// TestRejoinCrowd: a hundred players behind one address, most of whom crash at once.
 func TestRejoinCrowd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})

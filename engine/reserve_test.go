@@ -44,7 +44,6 @@ func TestAwaitCall(t *testing.T) {
 	}
 }
 
-// reserveSeats reserves a host for most players and returns the error.
 func (r *rig) reserveSeats(most int) error {
 	_, err := r.reserve(alloc.RoleHost, nil, "h", most)
 	return err
@@ -122,7 +121,6 @@ func TestSeatsAfterARestart(t *testing.T) {
 	}
 }
 
-// TestSeatsLost: a host that did not come back in time keeps no seat.
 func TestSeatsLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
@@ -142,7 +140,6 @@ func TestSeatsLost(t *testing.T) {
 
 func idOf(card *mReservation) proto.AllocationID { return proto.AllocationID(card.id) }
 
-// usage adds up what all workers counted, as Server.Usage does.
 func (r *rig) usage() []Usage {
 	for _, w := range r.workers {
 		w.publish()
@@ -209,7 +206,6 @@ func TestUsageRoams(t *testing.T) {
 	}
 }
 
-// TestTraffic: what is published is what was added, for every index.
 func TestTraffic(t *testing.T) {
 	w := newTraffic()
 	for row := range uint32(maxUsageRows) {
@@ -272,8 +268,7 @@ func TestSetLimits(t *testing.T) {
 	}
 }
 
-// TestUsageAfterARestart: a player that comes back counts at once, under the name of its tenant,
-// without a reservation in this run.
+// TestUsageAfterARestart: a player that comes back counts without a reservation in this run.
 func TestUsageAfterARestart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
@@ -302,7 +297,6 @@ func TestUsageAfterARestart(t *testing.T) {
 	}
 }
 
-// projectTotals returns the allocations and players of all tenants of a project.
 func (r *rig) projectTotals(project string) (allocations, players int) {
 	for _, u := range r.control.projects.list([]string{project}) {
 		allocations += u.Allocations

@@ -22,8 +22,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// site is where one relay runs again and again: an address, an identity, a
-// state file.
+// site is where one relay runs again and again.
 type site struct {
 	t     testing.TB
 	id    engine.Identity
@@ -54,7 +53,6 @@ func newSite(t testing.TB, cfg engine.Config) *site {
 	return s
 }
 
-// start begins a run, with what is in the state file.
 func (s *site) start() {
 	s.t.Helper()
 	id := s.id
@@ -65,7 +63,6 @@ func (s *site) start() {
 	s.relay = enginetest.StartAs(s.t, cfg, id)
 }
 
-// restart ends the run as kind says, and begins another.
 func (s *site) restart(kind string) {
 	s.t.Helper()
 	switch kind {
@@ -91,7 +88,6 @@ func (s *site) restart(kind string) {
 	s.start()
 }
 
-// play plays a reservation of the present run.
 func (s *site) play(v enginetest.Version, res alloc.Reservation) *enginetest.UTP {
 	s.t.Helper()
 	u := enginetest.Play(s.t, v, s.relay.Credentials(res))
@@ -99,7 +95,6 @@ func (s *site) play(v enginetest.Version, res alloc.Reservation) *enginetest.UTP
 	return u
 }
 
-// join lets a player into a host's match.
 func (s *site) join(v enginetest.Version, player string, host *enginetest.UTP) *enginetest.UTP {
 	s.t.Helper()
 	p := s.play(v, s.relay.Joiner(player, host.Cred.ID))
@@ -109,7 +104,6 @@ func (s *site) join(v enginetest.Version, player string, host *enginetest.UTP) *
 	return p
 }
 
-// talk waits until two clients receive from each other.
 func (s *site) talk(when string, a, b *enginetest.UTP) {
 	s.t.Helper()
 	for _, pair := range [][2]*enginetest.UTP{{a, b}, {b, a}} {
@@ -128,8 +122,6 @@ func pause(paused bool, all ...*enginetest.UTP) {
 	}
 }
 
-// lastBind returns the last BIND that a client sent, as an attacker on its path
-// has it.
 func lastBind(u *enginetest.UTP) []byte {
 	_, next := u.Binds()
 	if u.Version == enginetest.UTP2 && next > 0 {
@@ -138,7 +130,6 @@ func lastBind(u *enginetest.UTP) []byte {
 	return enginetest.SignedBind(u.Cred, next)
 }
 
-// wellAlive fails the test if a client got an ERROR that ends its game.
 func wellAlive(t *testing.T, all ...*enginetest.UTP) {
 	t.Helper()
 	for _, u := range all {
@@ -179,9 +170,8 @@ func TestRestartWithShortEpochs(t *testing.T) {
 	}
 }
 
-// TestClockJumps: a clock that jumps, forwards and backwards, ends no match: what was
-// reserved before a jump is bound after it, and players come. After a crash all come back, if
-// the clock was then at most four weeks away.
+// TestClockJumps: a clock that jumps ends no match, and after a crash all come back, if the clock
+// was then at most four weeks away.
 func TestClockJumps(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(time.Now())
@@ -229,10 +219,8 @@ func TestTicketOfTheJoinersEpoch(t *testing.T) {
 	}
 }
 
-// TestRestart: after an end of the process, by itself or by a kill, clients of
-// both generations come back by themselves, to the links that they had. Who was
-// kicked or has closed stays out, no new player takes the place of a late one, and
-// datagrams that were captured before are rejected.
+// TestRestart: after an end of the process or a kill, clients come back to their links. One that
+// was kicked or has closed stays out, and captured datagrams are rejected.
 func TestRestart(t *testing.T) {
 	for _, c := range []struct {
 		kind     string
@@ -310,8 +298,7 @@ func TestRestartHostThatAnswers(t *testing.T) {
 	wellAlive(t, host, p)
 }
 
-// comeBack lets all but the last of four players go on, then a new one try
-// to take its place, and then the last one.
+// comeBack lets all but one player go on, then a new one try to take its place, then the last one.
 func (s *site) comeBack(host, kicked, closed *enginetest.UTP, players []*enginetest.UTP) {
 	s.t.Helper()
 	late := players[3]
@@ -366,9 +353,8 @@ func (s *site) awaits(host, ended [16]byte) {
 	}
 }
 
-// TestRestartWithoutFile: when the state file is lost, a captured BIND is good
-// for a while, and a client of the second generation has its binding back with
-// its next message.
+// TestRestartWithoutFile: without the file a captured BIND is good for a while, and a client of the
+// second generation has its binding back with its next message.
 func TestRestartWithoutFile(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, engine.Config{})
@@ -440,8 +426,6 @@ func TestLostAllocations(t *testing.T) {
 	}
 }
 
-// TestKeepCode: the join code of a live host is there after a kill, and
-// that of one that has ended is not.
 func TestKeepCode(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, engine.Config{Timeouts: engine.Timeouts{Bind: time.Hour}})

@@ -43,7 +43,6 @@ func (r *rig) reserveHost(t *testing.T) proto.AllocationID {
 	return id
 }
 
-// tableRecords returns what the state file must have of all live allocations.
 func tableRecords(r *rig) map[proto.AllocationID]statefile.Record {
 	c, all := r.control, map[proto.AllocationID]statefile.Record{}
 	for slot := range c.shared.table.Slots() {
@@ -59,9 +58,8 @@ func tableRecords(r *rig) map[proto.AllocationID]statefile.Record {
 	return all
 }
 
-// TestRewrite: a state file that could not be written is complete again a few seconds
-// after it can be, with the table as it is then: with what changed while nothing was
-// stored, and while it was written, and with the records that the run before left.
+// TestRewrite: the new file has what changed while nothing was stored, and while it was written,
+// and the records that the previous run left.
 func TestRewrite(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -166,8 +164,6 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
-// TestRewriteWaits: while the disk stays full, control tries again every few seconds, and
-// goes on.
 func TestRewriteWaits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})

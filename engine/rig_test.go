@@ -21,7 +21,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// sending is a datagram that the relay sent.
 type sending struct {
 	to  endpoint.Endpoint
 	pkt []byte
@@ -50,7 +49,6 @@ type rig struct {
 
 const rigWorkers = 3
 
-// newRig starts a relay that has no earlier run.
 func newRig(t testing.TB, cfg Config) *rig {
 	t.Helper()
 	return newRigIn(t, newIdentity(t), cfg)
@@ -66,7 +64,6 @@ func newRigIn(t testing.TB, ident *identity, cfg Config) *rig {
 	return r
 }
 
-// boot makes the parts of a relay as New does, but for its sockets.
 func (r *rig) boot(left statefile.PreviousRun) {
 	checker, err := newChecker()
 	if err != nil {
@@ -108,7 +105,6 @@ func (r *rig) boot(left statefile.PreviousRun) {
 	}
 }
 
-// restart ends the run, and begins another with the state file or without it.
 func (r *rig) restart(file bool) {
 	r.t.Helper()
 	if r.control.stateFile != nil {
@@ -138,7 +134,6 @@ func (r *rig) collect(queue []sessionDatagram) sock.SendResult {
 	return sock.SendResult{Sent: len(queue)}
 }
 
-// take returns what was sent since the last call.
 func (r *rig) take() []sending {
 	sent := r.sent
 	r.sent = nil
@@ -162,7 +157,6 @@ func (r *rig) step(from endpoint.Endpoint, pkt []byte) outcome {
 	return o
 }
 
-// feed is step, and control decides about it.
 func (r *rig) feed(from endpoint.Endpoint, pkt []byte) outcome {
 	o := r.step(from, pkt)
 	r.pump()
@@ -191,7 +185,6 @@ func (r *rig) each(every, d time.Duration, do func(i int)) {
 	}
 }
 
-// reserve sets an allocation aside, or returns nil and the error.
 func (r *rig) reserve(role alloc.Role, host *mReservation, player string, max int) (*mReservation, error) {
 	id, _ := newID()
 	if r.row {
@@ -252,7 +245,6 @@ func (r *rig) migrate(player, host *mReservation) (*mReservation, error) {
 	return card, r.control.addCandidate(&m, alloc.Tenant{Project: "p"}, x, former, r.now)
 }
 
-// leave says that a host leaves.
 func (r *rig) leave(host *mReservation) error {
 	t := alloc.Tenant{Project: "p"}
 	return r.control.leave(&alloc.LeaveRequest{Tenant: t, Player: alloc.HashPlayer(t, host.player), Host: proto.AllocationID(host.id)}, r.now)
@@ -317,13 +309,11 @@ func (r *rig) bind(card *mReservation, at endpoint.Endpoint, nonce uint16) {
 	r.take()
 }
 
-// entry returns what the table says of a card; zero if it has ended.
 func (r *rig) entry(card *mReservation) table.Entry {
 	e, _ := r.shared.table.ByID(proto.AllocationID(card.id))
 	return e
 }
 
-// counted returns how many datagrams had that outcome.
 func (r *rig) counted(o outcome) (n uint64) {
 	n = r.control.counts.outcomes[o]
 	for _, w := range r.workers {
@@ -332,16 +322,13 @@ func (r *rig) counted(o outcome) (n uint64) {
 	return n
 }
 
-// live returns the number of allocations.
 func (r *rig) live() int {
 	n, _, _ := r.shared.table.Counts()
 	return n
 }
 
-// udp returns the endpoint of "ip:port".
 func udp(addr string) endpoint.Endpoint { return endpoint.UDP(netip.MustParseAddrPort(addr), 0, 0) }
 
-// udpN returns the n-th of a row of endpoints, each of another IPv4 address.
 func udpN(n int) endpoint.Endpoint {
 	ip := netip.AddrFrom4([4]byte{198, 18 + byte(n>>16), byte(n >> 8), byte(n)})
 	return endpoint.UDP(netip.AddrPortFrom(ip, 40_000), 0, 0)

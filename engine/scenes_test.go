@@ -11,7 +11,6 @@ import (
 
 // Longer steps of a script, which random single datagrams would seldom make.
 
-// match brings a card, and its host, to where they play.
 func (s *sim) match(o op) {
 	c := s.reservation(o.a)
 	for i, x := range s.cards {
@@ -40,7 +39,6 @@ func (s *sim) roam(o op) {
 	s.datagram(to, pingMessage(c.id))
 }
 
-// keepAlive lets seconds pass in which all bound clients send PINGs.
 func (s *sim) keepAlive(seconds int) {
 	for range seconds {
 		s.advance(time.Second)
@@ -69,7 +67,6 @@ func (s *sim) feedSilent(o op) {
 	}
 }
 
-// bindPending sends from an endpoint whose BIND control has not executed yet.
 func (s *sim) bindPending(o op) {
 	c := s.reservation(o.a)
 	from := addr(o.b)
@@ -102,7 +99,6 @@ func (s *sim) straddleBatch(o op) {
 	s.leave(busy)
 }
 
-// inBatch hands a datagram to a busy worker, if that is where it would come in.
 func (s *sim) inBatch(worker int, o op) {
 	from, pkt := s.packet(o)
 	if workerOf(from) == worker {
@@ -110,7 +106,6 @@ func (s *sim) inBatch(worker int, o op) {
 	}
 }
 
-// other plays a datagram of a worker that is not busy, and lets control work.
 func (s *sim) other(busy int, o op) {
 	from, pkt := s.packet(o)
 	if i := workerOf(from); i != busy {
@@ -137,7 +132,6 @@ func (s *sim) checkHeld(before int) {
 	}
 }
 
-// afterGracePeriod reports whether the same datagram was also due without waiting.
 func (s *sim) afterGracePeriod(x mSend) bool {
 	for _, o := range s.model.out {
 		if !o.grace && o.to == x.to && o.bytes == x.bytes {
@@ -179,13 +173,11 @@ func (s *sim) lateStamp(o op) {
 	}
 }
 
-// expiryPending reports whether control waits for grace to end an allocation.
 func (s *sim) expiryPending(c *mReservation) bool {
 	e, ok := s.shared.table.ByID(proto.AllocationID(c.id))
 	return ok && s.shared.table.Account(e.Handle).ExpiryPending
 }
 
-// catchUp brings the model's clock to the engine's.
 func (s *sim) catchUp() {
 	until := s.now
 	s.model.slack = 8
@@ -199,8 +191,6 @@ func (s *sim) catchUp() {
 	s.settle()
 }
 
-// mixedBatch plays several datagrams in one batch of each worker, and lets
-// control decide about all of them at once.
 func (s *sim) mixedBatch(o op) {
 	kinds := [...]actionCase{opBind, opConnect, opRelay, opPing, opDisconnect, opRelay, opBind}
 	for i := range s.workers {
@@ -216,8 +206,6 @@ func (s *sim) mixedBatch(o op) {
 	}
 	s.pump()
 }
-
-// Scenes of scripts about restarts and forged messages.
 
 // returnAll does what clients do after a restart: one binds again, with a
 // nonce that is sometimes that of before, and the host relays.
@@ -262,9 +250,7 @@ func (s *sim) returnAll(o op) {
 	}
 }
 
-// restartMatch ends the run while a match is linked, and its players bind again: once, to
-// have a state file, with CONNECT_REQUESTs, and once more with RELAYs of the host or of its
-// joiners.
+// restartMatch ends the run while a match is linked, and its players bind again, with a state file.
 func (s *sim) restartMatch(o op) {
 	s.match(o)
 	match := s.reservation(o.a).match
@@ -291,8 +277,6 @@ func (s *sim) restartMatch(o op) {
 	}
 }
 
-// scan sends the id of an allocation from other endpoints, and
-// then hits its port; its owner goes on, or not.
 func (s *sim) scan(o op) {
 	c := s.reservation(o.a)
 	for _, x := range s.cards {
@@ -326,8 +310,6 @@ func (s *sim) scan(o op) {
 	}
 }
 
-// rejoin fills a host, and lets players that may be linked to it come back with other
-// allocations, after some silence or with a session that is closed.
 func (s *sim) rejoin(o op) {
 	s.match(o)
 	host := s.model.allocs[s.reservation(o.a).match]
@@ -366,7 +348,6 @@ func (s *sim) rejoin(o op) {
 	}
 }
 
-// linkOften opens and closes a link more often than a host may get new ones.
 func (s *sim) linkOften(o op) {
 	for _, c := range s.cards {
 		a, host := s.model.allocs[c.id], s.model.allocs[c.match]
@@ -380,7 +361,6 @@ func (s *sim) linkOften(o op) {
 	}
 }
 
-// flood relays more than is good.
 func (s *sim) flood(o op) {
 	c := s.reservation(o.a)
 	for range 20 + o.b%40 {
@@ -388,8 +368,6 @@ func (s *sim) flood(o op) {
 	}
 }
 
-// exceed makes a match whose players change their addresses without a message, and the hosts
-// of all such players relay more than may go there.
 func (s *sim) exceed(o op) {
 	if n := len(s.cards); n < 36 {
 		s.reserve(alloc.RoleHost, nil, "p", "unbound", 3)
@@ -429,8 +407,6 @@ func (s *sim) bindOften(o op) {
 	}
 }
 
-// probe is a client that looks for the nearest region, and one that only looks like
-// one.
 func (s *sim) probe(o op) {
 	title := "QoS request"[:o.b%12]
 	pkt := append([]byte{0x59, 0, byte(len(title) + 1)}, title...)

@@ -18,7 +18,6 @@ import (
 
 // Random scripts: what clients, attackers and time do to a relay.
 
-// actionCase is a kind of step of a script.
 type actionCase uint8
 
 const (
@@ -66,8 +65,7 @@ var opWeights = [numOps]int{
 	opExceed: 1, opRejoin: 3,
 }
 
-// op is one step. Its numbers are taken modulo what there is, so a step stays
-// meaningful when others are removed from the script.
+// op is one step. Its numbers are taken modulo what there is, so that shorter scripts make sense.
 type op struct {
 	kind       actionCase
 	a, b, c, d uint16
@@ -90,7 +88,6 @@ func randomScript(r *rand.Rand, steps int) []op {
 	return script
 }
 
-// play runs a script and returns the first difference.
 func (s *sim) play(script []op) error {
 	s.reserve(alloc.RoleHost, nil, "p", "host", 2)
 	for i, o := range script {
@@ -251,7 +248,6 @@ func (s *sim) join(o op) {
 	}
 }
 
-// packet builds one datagram of the kind of o.
 func (s *sim) packet(o op) (from int, pkt []byte) {
 	c := s.reservation(o.a)
 	switch o.kind {
@@ -366,7 +362,6 @@ func (s *sim) content(o op) int {
 	return int(o.c % 60)
 }
 
-// junk is a datagram that no client sends.
 func (s *sim) junk(o op, c *mReservation) (int, []byte) {
 	from := s.home(c, o.b)
 	pkt := [][]byte{
@@ -404,7 +399,6 @@ var (
 // minHits is how often a run must hit every rule.
 const minHits = 100
 
-// modelRules are the rules that a run must hit, besides every outcome.
 var modelRules = []string{
 	"bind: first", "bind: takes an endpoint over", "bind: the endpoint is another's", "bind: takes its endpoint back",
 	"bind: a validated path displaces one that is not",
@@ -482,7 +476,6 @@ func TestModel(t *testing.T) {
 	report(t, hits, sequences)
 }
 
-// playModel plays random sequences, and returns how often each rule was hit.
 func playModel(t *testing.T, ident *identity, sequences int, seed uint64) map[string]int {
 	hits := map[string]int{}
 	for i := range uint64(sequences) {
@@ -562,7 +555,6 @@ func showScript(script []op) string {
 	return b.String()
 }
 
-// FuzzModel lets the fuzzer write the scripts: nine bytes a step.
 func FuzzModel(f *testing.F) {
 	for seed := range uint64(4) {
 		var data []byte

@@ -34,7 +34,6 @@ func newServer(t *testing.T, cfg engine.Config) *engine.Server {
 	return srv
 }
 
-// TestLifecycle runs, cancels and closes in every order.
 func TestLifecycle(t *testing.T) {
 	t.Run("never run", func(t *testing.T) {
 		srv := newServer(t, engine.Config{})
@@ -111,7 +110,6 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// onWildcard is the configuration of a relay on all addresses.
 var onWildcard = engine.Config{
 	Listen:    []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:0")},
 	Advertise: []alloc.ServerEndpoint{{ConnectionType: "udp", Network: "udp", Host: "127.0.0.1"}},
@@ -128,7 +126,6 @@ func TestAdvertisePort(t *testing.T) {
 	}
 }
 
-// TestNoIdentity: a relay without an identity is refused.
 func TestNoIdentity(t *testing.T) {
 	if _, err := engine.New(engine.Config{}, engine.Identity{}); err == nil || !strings.Contains(err.Error(), "Identity.Master") {
 		t.Errorf("%v", err)
@@ -201,13 +198,10 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// nilTransport is a transport without MaxMessage.
 type nilTransport struct{ faultyTransport }
 
 func (*nilTransport) MaxMessage() int { return 0 }
 
-// TestLastCounts: a worker publishes its counts now and then, and those of the
-// last datagrams when nothing more comes.
 func TestLastCounts(t *testing.T) {
 	for _, workers := range []int{1, 64} { // one holds its processor while datagrams come, many cannot
 		srv := newServer(t, engine.Config{Sockets: engine.Sockets{Workers: workers}})
@@ -243,8 +237,6 @@ func TestLastCounts(t *testing.T) {
 	}
 }
 
-// TestSourceAddress: a relay on a wildcard address answers from the address
-// that the client sent to.
 func TestSourceAddress(t *testing.T) {
 	r := enginetest.Start(t, onWildcard)
 	host := r.Host("host", 4)
@@ -294,8 +286,6 @@ func TestFreePort(t *testing.T) {
 	}
 }
 
-// TestBothFamilies: a host on IPv6 and a player on IPv4 play through one relay
-// with a listener for each.
 func TestBothFamilies(t *testing.T) {
 	probe, err := net.ListenPacket("udp6", "[::1]:0")
 	if err != nil {
@@ -322,8 +312,6 @@ func TestBothFamilies(t *testing.T) {
 	testkit.Eventually(t, "player receives", p.HasReceived(host.Cred.ID, "over six"))
 }
 
-// TestHooks: each change is events once, in order, and a repeated message is no
-// change.
 func TestHooks(t *testing.T) {
 	var mu sync.Mutex
 	var events []string

@@ -30,7 +30,6 @@ func BenchmarkTwoWorkers(b *testing.B) {
 	}
 }
 
-// route is the way of one RELAY between two allocations.
 type route struct{ from, to uint64 }
 
 func playTwo(b *testing.B, matches, joiners int, apart bool) {
@@ -62,7 +61,6 @@ func playTwo(b *testing.B, matches, joiners int, apart bool) {
 	onTwo(b, func(i int) { relayRoutes(b, r.workers[i], group.Conns()[0].NewSendBatch(64), routes[i]) })
 }
 
-// onTwo calls do for both of two workers at once, each on a thread of its own.
 func onTwo(b *testing.B, do func(i int)) {
 	var wg sync.WaitGroup
 	b.ReportAllocs()
@@ -77,8 +75,6 @@ func onTwo(b *testing.B, do func(i int)) {
 	wg.Wait()
 }
 
-// BenchmarkForgedFlood is two workers that each refuse CLOSEs with the id of one live
-// allocation from forged sources, per datagram of one worker.
 func BenchmarkForgedFlood(b *testing.B) {
 	if runtime.GOMAXPROCS(0) < 2 {
 		b.Skip("needs two processors")
@@ -104,7 +100,6 @@ func BenchmarkForgedFlood(b *testing.B) {
 	})
 }
 
-// relayRoutes relays b.N datagrams over random routes, in batches of 16.
 func relayRoutes(b *testing.B, w *worker, tx *sock.SendBatch, routes []route) {
 	const size = 16
 	s := &stage{w: w, dice: 1, slots: make([]byte, size*sock.SlotSize)}
@@ -127,7 +122,6 @@ func relayRoutes(b *testing.B, w *worker, tx *sock.SendBatch, routes []route) {
 	}
 }
 
-// roll returns a random number below n.
 func (s *stage) roll(n uint64) uint64 {
 	s.dice ^= s.dice << 13
 	s.dice ^= s.dice >> 7
@@ -135,7 +129,6 @@ func (s *stage) roll(n uint64) uint64 {
 	return s.dice >> 32 * n >> 32
 }
 
-// put writes a RELAY to a slot.
 func (s *stage) put(slot int, r route) (from endpoint.Endpoint, pkt []byte) {
 	pkt = s.slots[slot*sock.SlotSize:][:150:150]
 	binary.BigEndian.PutUint32(pkt, 0xDA72<<16|proto.Version<<8|uint32(proto.TypeRelay))

@@ -30,7 +30,6 @@ import (
 
 const simWorkers = 2
 
-// sim is one relay and its model.
 type sim struct {
 	now     int64
 	shared  *shared
@@ -57,7 +56,6 @@ type sim struct {
 // simFastPath is a fast path that handles single datagrams in the time of a simulation.
 type simFastPath interface {
 	driver.FastPath
-	// relay reports whether it relays a datagram of a client, and where to.
 	relay(now int64, from netip.AddrPort, pkt []byte) (to endpoint.Endpoint, ok bool)
 }
 
@@ -81,7 +79,6 @@ func newIdentity(t testing.TB) *identity {
 	return h
 }
 
-// sealer returns that of a run of the relay.
 func (h *identity) sealer(boot int) *seal.Sealer {
 	for boot >= len(h.sealers) {
 		s, err := seal.New(seal.Config{
@@ -95,7 +92,6 @@ func (h *identity) sealer(boot int) *seal.Sealer {
 	return h.sealers[boot]
 }
 
-// testIdentity is that of a random relay.
 func testIdentity(t testing.TB) Identity {
 	t.Helper()
 	id, err := NewIdentity()
@@ -105,7 +101,6 @@ func testIdentity(t testing.TB) Identity {
 	return id
 }
 
-// newSim returns a fresh simulation, of a relay that was started long ago.
 func (h *identity) newSim(limits bool) *sim {
 	s := newSimWith(h.sealer(0), limits, h.fast)
 	h.files++
@@ -124,7 +119,6 @@ func newSimWith(sealer *seal.Sealer, limits bool, fast simFastPath) *sim {
 	return s
 }
 
-// boot makes a relay with an empty table.
 func (s *sim) boot(sealer *seal.Sealer, limits bool, left statefile.PreviousRun) {
 	checker, err := newChecker()
 	if err != nil {
@@ -223,7 +217,6 @@ func (s *sim) close() {
 	os.Remove(s.path)
 }
 
-// stall lets the relay stand still.
 func (s *sim) stall(d time.Duration) {
 	from := s.pumped
 	s.now += d.Milliseconds()
@@ -318,7 +311,6 @@ func (s *sim) newBudgets(unlimited bool) *budgets {
 	}
 }
 
-// simPrefixes returns the gates of the prefixes of the clients.
 func simPrefixes(b *budgets) (gates []uint64) {
 	seen := map[string]bool{}
 	for _, a := range simAddrs {
@@ -346,7 +338,6 @@ func (s *sim) takeGates(b *budgets, id proto.AllocationID) bool {
 	return true
 }
 
-// reserve sets an allocation aside in both.
 func (s *sim) reserve(role alloc.Role, host *mReservation, tenant, player string, max int) {
 	id, _ := newID()
 	for !s.takeGates(s.shared.budgets, id) {
@@ -409,8 +400,7 @@ func (s *sim) fail(format string, args ...any) {
 // workerOf is the worker that gets all datagrams of an address.
 func workerOf(addr int) int { return addr % simWorkers }
 
-// arrive hands one datagram to the worker of its address, in the engine and in
-// the model. Replies stay in the outbox until the worker's batch is over.
+// arrive leaves replies in the outbox until the worker's batch is over.
 func (s *sim) arrive(addr int, pkt []byte, at int64) {
 	i := workerOf(addr)
 	w, ap := s.workers[i], simAddrs[addr]
@@ -453,7 +443,6 @@ func (s *sim) handle(w *worker, from netip.AddrPort, pkt []byte, at int64) outco
 	return w.handleDatagram(at, endpoint.UDP(from, 0, 0), pkt, false)
 }
 
-// checkReplies holds what a worker answers against the rules of amplification.
 func (s *sim) checkReplies(out []sessionDatagram, pkt []byte, from mAddr, bound bool) {
 	if len(out) > 1 {
 		s.fail("%d datagrams for one", len(out))
@@ -472,7 +461,6 @@ func (s *sim) checkReplies(out []sessionDatagram, pkt []byte, from mAddr, bound 
 
 func head(b []byte) []byte { return b[:min(len(b), 24)] }
 
-// enter and leave are the ends of a worker's batch.
 func (s *sim) enter(i int) {
 	s.workers[i].epoch.enter()
 	s.open[i] = true
@@ -534,7 +522,6 @@ func (s *sim) datagram(addr int, pkt []byte) {
 	s.pump()
 }
 
-// advance moves both clocks, tick by tick.
 func (s *sim) advance(d time.Duration) {
 	until := s.now + d.Milliseconds()
 	for s.now < until {
@@ -548,7 +535,6 @@ func (s *sim) advance(d time.Duration) {
 	}
 }
 
-// settle ends open batches and lets control finish.
 func (s *sim) settle() {
 	for i := range s.open {
 		if s.open[i] {
@@ -608,8 +594,6 @@ func show(sends []mSend) string {
 	return b.String()
 }
 
-// compareState checks every allocation: bindings, links, the
-// nonce, and that look-ups by id and by endpoint agree.
 func (s *sim) compareState() {
 	t := s.shared.table
 	links := 0
@@ -659,7 +643,6 @@ func (s *sim) compareState() {
 	}
 }
 
-// compareCounts checks that outcomes agree and add up to what was received.
 func (s *sim) compareCounts() {
 	var sum, received uint64
 	for o := range numOutcomes {
@@ -680,7 +663,6 @@ func (s *sim) compareCounts() {
 	}
 }
 
-// signed returns a BIND of a card.
 func signed(c *mReservation, nonce uint16, key []byte) []byte {
 	var signer proto.Signer
 	k := proto.Key(key)

@@ -1,7 +1,5 @@
 package engine
 
-// A client of the simulated network: one of habits, with a game on top.
-
 import (
 	"bytes"
 	"encoding/binary"
@@ -19,7 +17,6 @@ const (
 	playerForget = 40_000 // ms; a peer that was silent for so long is forgotten
 )
 
-// player is one client. It is a host if it has none.
 type player struct {
 	habits.Client
 	habit       habits.Habit
@@ -49,7 +46,6 @@ type peerState struct {
 	messages     int
 }
 
-// newPlayer returns a client of a habit that was allocated now.
 func newPlayer(n *netsim, name string, habit habits.Habit, host *player, card *mReservation) *player {
 	p := &player{
 		net: n, name: name, habit: habit, host: host, ep: n.address(), reservation: card, began: n.now,
@@ -68,13 +64,10 @@ func newPlayer(n *netsim, name string, habit habits.Habit, host *player, card *m
 	return p
 }
 
-// clock is the simulated time of the client.
 func (p *player) clock() time.Duration { return time.Duration(p.net.now) * time.Millisecond }
 
-// age is the time since the client was allocated.
 func (p *player) age() time.Duration { return time.Duration(p.net.now-p.began) * time.Millisecond }
 
-// update is what a client does each frame.
 func (p *player) update() {
 	h := &p.habit
 	hidden := h.HiddenFor > 0 && p.age() >= h.Hidden && p.age() < h.Hidden+h.HiddenFor
@@ -93,7 +86,6 @@ func (p *player) update() {
 	}
 }
 
-// play sends each peer its part of the game.
 func (p *player) play(now int64) {
 	if now-p.lastGame < playerTick {
 		return
@@ -113,7 +105,6 @@ func (p *player) play(now int64) {
 	}
 }
 
-// peer returns the state of one of Client.Peers.
 func (p *player) peer(id mID) *peerState {
 	s := p.peers[id]
 	if s == nil {
@@ -123,7 +114,6 @@ func (p *player) peer(id mID) *peerState {
 	return s
 }
 
-// handle takes a datagram as strictly as that version does.
 func (p *player) handle(pkt []byte) {
 	if p.noticed == "" {
 		p.noticed = p.handleMismatch(pkt)

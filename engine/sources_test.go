@@ -37,8 +37,6 @@ var (
 	namedRelay    = newSources(addrPorts("0.0.0.0:7777"), nil, advertise("relay.example"), &Config{})
 )
 
-// TestSources goes through every range of addresses that no client has, and
-// its neighbours on both sides.
 func TestSources(t *testing.T) {
 	t.Parallel()
 	const public, home, loopback, lenient, named = 1, 2, 4, 8, 16
@@ -104,8 +102,6 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestPrivateSources: what players are advertised decides whether private networks
-// are accepted.
 func TestPrivateSources(t *testing.T) {
 	t.Parallel()
 	private := udp("192.168.1.9:40000")
@@ -140,8 +136,7 @@ func TestPrivateSources(t *testing.T) {
 	}
 }
 
-// TestPrivateSourceIsReported: an operator learns which allocation it is whose datagrams come
-// from a private network, as behind the proxy of a container or a NAT that loops back.
+// TestPrivateSourceIsReported: datagrams come from a private network behind a container's proxy.
 func TestPrivateSourceIsReported(t *testing.T) {
 	t.Parallel()
 	var reported []RefuseEvent
@@ -219,7 +214,6 @@ func TestServicePorts(t *testing.T) {
 				t.Errorf("port %s, %x: %v", port, head(pkt), o)
 			}
 		}
-		// Not even if a worker let it pass.
 		cmd := command{kind: 0, from: from, nonce: 9, now: r.now, claims: claims{id: r.entry(joiner1).ID}}
 		if o := r.control.commit(&cmd); o != dropForbidden {
 			t.Errorf("port %s: control says %v", port, o)

@@ -19,7 +19,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// twoCPUs returns two CPUs on which this process may run.
 func twoCPUs(t *testing.T) []int {
 	t.Helper()
 	cpus := []int{}
@@ -79,8 +78,6 @@ func pinnedThreads(t *testing.T, cpu int, main bool) (n int) {
 	return n
 }
 
-// TestPinnedWorkers: each worker is pinned to its CPU and receives the datagrams of that
-// CPU, whatever the order of the CPUs.
 func TestPinnedWorkers(t *testing.T) {
 	cpus := twoCPUs(t)
 	cpus[0], cpus[1] = cpus[1], cpus[0]

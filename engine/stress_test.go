@@ -19,11 +19,8 @@ import (
 
 var stressRounds = flag.Int("stress.rounds", 200, "changes of owner of each of six sockets in TestStress")
 
-// TestStress lets several real workers and control run against each other:
-// sockets change owners, links open and close, allocations end. It checks what
-// must hold at any instant: no client gets a RELAY that is not addressed to the
-// allocation last confirmed there or comes from another match, and the outcomes
-// add up.
+// TestStress runs several real workers and control against each other. No client gets a RELAY that
+// is not addressed to the allocation last confirmed there or comes from another match.
 func TestStress(t *testing.T) {
 	t.Parallel()
 	r := enginetest.Start(t, engine.Config{Sockets: engine.Sockets{Workers: 3}, Unlimited: true, MaxConnections: 5000})
@@ -162,7 +159,6 @@ func dial(t *testing.T, r *enginetest.Relay) *net.UDPConn {
 	return conn
 }
 
-// timeout is for how long a test waits for what must come.
 const timeout = 15 * time.Second
 
 // await reads until a message of type want comes, for a quarter of a second: it

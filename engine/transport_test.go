@@ -60,7 +60,6 @@ func (p *pipe) Run(ctx context.Context, in Intake) error {
 	return nil
 }
 
-// next returns the next message to a session.
 func (p *pipe) next(t *testing.T, serial uint64) []byte {
 	t.Helper()
 	select {
@@ -72,7 +71,6 @@ func (p *pipe) next(t *testing.T, serial uint64) []byte {
 	}
 }
 
-// asker is a client over UDP that waits for each answer.
 type asker struct {
 	t    *testing.T
 	conn *net.UDPConn
@@ -109,15 +107,13 @@ func bindOf(r alloc.Reservation) []byte {
 	return signer.Append(nil, proto.Bind{ConnectionData: r.ConnectionData[:]}, &r.Key)
 }
 
-// pipeMatch is a running server with a host in session 1 of a pipe and a player over UDP.
 type pipeMatch struct {
 	*Server
 	*pipe
 	in           Intake
 	udp          asker
 	host, joiner alloc.Reservation
-	// stop ends Run and checks that it returns nil.
-	stop func()
+	stop         func()
 }
 
 func newPipeMatch(t *testing.T, cfg Config) *pipeMatch {
@@ -148,7 +144,6 @@ func newPipeMatch(t *testing.T, cfg Config) *pipeMatch {
 	return m
 }
 
-// runServer runs a server until stop, which checks that Run returns nil.
 func runServer(t *testing.T, s *Server) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -162,7 +157,6 @@ func runServer(t *testing.T, s *Server) (stop func()) {
 	}
 }
 
-// TestTransport: a host in a session and a player over UDP are in one match.
 func TestTransport(t *testing.T) {
 	m := newPipeMatch(t, Config{Sockets: Sockets{Workers: 2}})
 	host, joiner, in := m.host, m.joiner, m.in
@@ -197,7 +191,6 @@ func TestTransport(t *testing.T) {
 	}
 }
 
-// TestIntakeFull: a message without room is dropped, and does not block.
 func TestIntakeFull(t *testing.T) {
 	s := newMatch(t, newIdentity(t))
 	in := newIntake(s.workers[0], endpoint.KindSession)
@@ -208,7 +201,6 @@ func TestIntakeFull(t *testing.T) {
 	}
 }
 
-// TestRecords: a player of a match plays in records of DTLS.
 func TestRecords(t *testing.T) {
 	s := newMatch(t, newIdentity(t))
 	session := driver.Session{Serial: 7, ID: proto.AllocationID(s.unboundJoiner().id)}
@@ -293,7 +285,6 @@ func (f *fakeRecords) Run(ctx context.Context, _ driver.RecordsRelay) error {
 	return nil
 }
 
-// secure gives all workers records.
 func (s *sim) secure(session driver.Session) {
 	for _, w := range s.workers {
 		w.records = &fakeRecords{session: session}
@@ -335,8 +326,7 @@ func TestLargeReportRetried(t *testing.T) {
 	}
 }
 
-// TestLargeNotCharged: what is dropped for its size takes nothing of the
-// sender's quota.
+// TestLargeNotCharged: what is dropped for its size takes nothing of the sender's quota.
 func TestLargeNotCharged(t *testing.T) {
 	s := newMatch(t, newIdentity(t))
 	s.joiner1AtIPv6()
@@ -351,8 +341,7 @@ func TestLargeNotCharged(t *testing.T) {
 	}
 }
 
-// TestLargeToTransport: a server asks its transports what they carry, counts what
-// is larger than its receiver accepts, and reports it once.
+// TestLargeToTransport: what is larger than its receiver accepts is counted, and reported once.
 func TestLargeToTransport(t *testing.T) {
 	reports := make(chan LargeMessageEvent, 8)
 	m := newPipeMatch(t, Config{
@@ -459,7 +448,6 @@ func TestMayBind(t *testing.T) {
 	}
 }
 
-// namedTransport is a transport with a name of the test's.
 type namedTransport struct {
 	*pipe
 	name string
@@ -467,7 +455,6 @@ type namedTransport struct {
 
 func (n namedTransport) Name() string { return n.name }
 
-// TestTransportNames: a transport without a name of its own is refused.
 func TestTransportNames(t *testing.T) {
 	named := func(names ...string) (all []Transport) {
 		for _, name := range names {

@@ -35,16 +35,13 @@ const (
 	turnoverLimit, turnoverLate = 10_000, 11_000
 )
 
-// seatedClient is one side of a match.
 type seatedClient struct {
 	id         proto.AllocationID
 	at         endpoint.Endpoint
 	lastActive int64 // ms; when it last sent or received
 }
 
-// turnover is a relay whose matches fall silent and are replaced by new ones. Each
-// reservation, BIND, CONNECT_REQUEST, RELAY and PING takes the way of production through
-// a worker and control, in virtual time.
+// turnover is a relay whose matches fall silent and are replaced by new ones, in virtual time.
 type turnover struct {
 	*rig
 	live     [][2]seatedClient            // host and joiner, by position
@@ -88,7 +85,6 @@ func newTurnover(t testing.TB, matches, rate int) *turnover {
 	return u
 }
 
-// openStateFile opens the state file for the next run, and returns what it held.
 func (u *turnover) openStateFile() statefile.PreviousRun {
 	u.t.Helper()
 	sealer := u.ident.sealer(u.run)
@@ -103,7 +99,6 @@ func (u *turnover) openStateFile() statefile.PreviousRun {
 	return left
 }
 
-// deliver counts what the relay sends.
 func (u *turnover) deliver(queue []sessionDatagram) sock.SendResult {
 	for _, out := range queue {
 		kind, _ := proto.ParseType(out.pkt)
@@ -116,7 +111,6 @@ func (u *turnover) deliver(queue []sessionDatagram) sock.SendResult {
 	return sock.SendResult{Sent: len(queue)}
 }
 
-// decide has control do what is pending.
 func (u *turnover) decide() {
 	for more := true; more; {
 		begin := time.Now()
@@ -139,13 +133,11 @@ func (u *turnover) decide() {
 	u.ended = u.ended[:0]
 }
 
-// handle has a worker and then control handle a datagram.
 func (u *turnover) handle(from endpoint.Endpoint, pkt []byte) {
 	u.step(from, pkt)
 	u.decide()
 }
 
-// arrive reserves, binds and links a match.
 func (u *turnover) arrive() (m [2]seatedClient) {
 	var host *mReservation
 	for i, role := range []alloc.Role{alloc.RoleHost, alloc.RoleJoiner} {
@@ -179,7 +171,6 @@ func (u *turnover) replace() {
 	u.next = (u.next + replaceStride) % len(u.live)
 }
 
-// relayRandom sends a RELAY of a random client.
 func (u *turnover) relayRandom() {
 	u.dice ^= u.dice << 13
 	u.dice ^= u.dice >> 7
@@ -197,7 +188,6 @@ func (u *turnover) relay(from, to *seatedClient) {
 	}
 }
 
-// ping sends the PINGs that are due in this ms.
 func (u *turnover) ping() {
 	n := 2 * len(u.live)
 	for due := int(int64(n) * (u.now % turnoverPing) / turnoverPing); u.pinged != due; u.pinged = (u.pinged + 1) % n {
@@ -210,7 +200,6 @@ func (u *turnover) ping() {
 	}
 }
 
-// advance lets time pass with PINGs, and so many RELAYs and new matches per second.
 func (u *turnover) advance(d time.Duration, relays, rate int) {
 	for until := u.now + d.Milliseconds(); u.now < until; {
 		u.now++
@@ -228,7 +217,6 @@ func (u *turnover) advance(d time.Duration, relays, rate int) {
 	}
 }
 
-// checkCounts fails unless control counts so many live matches everywhere.
 func (u *turnover) checkCounts(matches int) {
 	u.t.Helper()
 	allocations, bound, links := u.shared.table.Counts()
@@ -287,8 +275,6 @@ func TestTurnover(t *testing.T) {
 	u.endAll()
 }
 
-// endAll has all clients fall silent, for which expiry pauses first, and checks that
-// nothing is left.
 func (u *turnover) endAll() {
 	u.t.Helper()
 	for _, m := range u.live {
@@ -316,7 +302,6 @@ func (u *turnover) endAll() {
 	}
 }
 
-// codes returns the counts by ERROR code that are not zero.
 func codes(counts []uint64) map[int]uint64 {
 	all := map[int]uint64{}
 	for code, n := range counts {

@@ -18,7 +18,6 @@ type usageRig struct {
 	relayed [maxUsageRows]uint64 // bytes
 }
 
-// usageAllocation is an allocation as projects sees it.
 type usageAllocation struct {
 	tenant uint64
 	row    uint32
@@ -54,7 +53,6 @@ func (r *usageRig) end(a *usageAllocation, now int64) {
 	r.owner(a).addAllocations(-1, false)
 }
 
-// sum adds up the usage of all tenants.
 func (r *usageRig) sum(now int64) (sum Usage) {
 	for _, u := range r.usage(now) {
 		sum.Allocations += u.Allocations
@@ -216,8 +214,7 @@ func TestBytesWithoutRow(t *testing.T) {
 	r.end(other, 3)
 }
 
-// TestSentOfAllocations: the end of an allocation and the listing have what its owner has sent, to the
-// byte, also beyond what the table counts, and the next process continues it.
+// TestSentOfAllocations: bytes are exact also beyond what the table counts, and in the next process.
 func TestSentOfAllocations(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{Timeouts: Timeouts{Idle: time.Hour}})

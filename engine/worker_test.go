@@ -16,8 +16,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestPublish: a worker publishes its counts once a millisecond, and the rest when
-// publish is called.
+// TestPublish: a worker publishes once a millisecond, and the rest when publish is called.
 func TestPublish(t *testing.T) {
 	r := newRig(t, Config{})
 	w := r.workers[0]
@@ -56,8 +55,6 @@ var mustInline = map[string][]string{
 	"../proto":             {"ParseType", "ParseRelay"},
 }
 
-// TestInline asks the compiler that builds the test which functions it can
-// inline.
 func TestInline(t *testing.T) {
 	testkit.OneGoroutine(t)
 	for dir, names := range mustInline {
@@ -113,7 +110,6 @@ func fieldOffsets[T any]() map[string]uintptr {
 	return offsets
 }
 
-// faults returns the lines of a log about faults.
 func faults(log *testkit.LogBuffer) (all []map[string]any) {
 	for line := range strings.Lines(log.String()) {
 		var fields map[string]any
@@ -124,8 +120,7 @@ func faults(log *testkit.LogBuffer) (all []map[string]any) {
 	return all
 }
 
-// TestFault: a fault of ours on one datagram of a batch costs that datagram. It
-// is counted, the others are handled, and the log gets a line a minute.
+// TestFault: a fault of ours on one datagram of a batch costs that datagram alone.
 func TestFault(t *testing.T) {
 	var log testkit.LogBuffer
 	s, err := New(Config{Sockets: Sockets{Workers: 1}, Unlimited: true, Logger: slog.New(slog.NewJSONHandler(&log, nil))}, testIdentity(t))
@@ -172,8 +167,6 @@ func TestFault(t *testing.T) {
 	stop()
 }
 
-// TestAllocs: forwarding, PING and every drop and refusal in a worker allocate
-// nothing, in either address family.
 func TestAllocs(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
@@ -196,7 +189,6 @@ func TestAllocs(t *testing.T) {
 	}
 }
 
-// clear empties the rings, as if control had decided.
 func (b *inbox) clear() {
 	for q := range b.rings {
 		b.rings[q].head.Store(b.rings[q].tail.Load())
@@ -206,7 +198,6 @@ func (b *inbox) clear() {
 	}
 }
 
-// TestAllocsIPv6 is TestAllocs for a match over IPv6.
 func TestAllocsIPv6(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
@@ -232,8 +223,6 @@ func TestAllocsIPv6(t *testing.T) {
 	}
 }
 
-// TestAllocsCommit: control's verdict on a BIND allocates nothing once its
-// queue has grown.
 func TestAllocsCommit(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
@@ -285,8 +274,6 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-// BenchmarkAdmission is an honest BIND, from the datagram to the reply: the
-// worker's part and control's.
 func BenchmarkAdmission(b *testing.B) {
 	s := newMatch(b, newIdentity(b))
 	s.control.out.deliver = func([]sessionDatagram) (r sock.SendResult) { return r }

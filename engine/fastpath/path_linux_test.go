@@ -23,7 +23,6 @@ import (
 	"github.com/safchain/ethtool"
 )
 
-// addLink adds the interface wan with the relay's address.
 func addLink(t *testing.T) {
 	t.Helper()
 	testkit.IP(t, "link add wan type veth peer name far")
@@ -149,7 +148,6 @@ func TestAuto(t *testing.T) {
 	}
 }
 
-// runPath runs a path until the function that it returns is called, or the test ends.
 func runPath(t *testing.T, p *path) (end func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -388,7 +386,6 @@ func TestDriverWatch(t *testing.T) {
 	}
 }
 
-// TestLoadErrors: what cannot be served is an error that says so.
 func TestLoadErrors(t *testing.T) {
 	if !testkit.InNamespace(t) {
 		return
