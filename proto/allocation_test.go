@@ -26,7 +26,6 @@ func TestIDString(t *testing.T) {
 	}
 }
 
-// TestIDStringForm parses the text of random ids.
 func TestIDStringForm(t *testing.T) {
 	form := regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 	rng := newRand(15)
@@ -48,7 +47,6 @@ func TestIDStringForm(t *testing.T) {
 	}
 }
 
-// TestIDIsZero checks the zero id and each id with one bit set.
 func TestIDIsZero(t *testing.T) {
 	if !(AllocationID{}).IsZero() {
 		t.Error("the zero id is not zero")

@@ -32,7 +32,6 @@ func BenchmarkParseRelay(b *testing.B) {
 	}
 }
 
-// BenchmarkParseRelayRefused measures a datagram of the wrong size.
 func BenchmarkParseRelayRefused(b *testing.B) {
 	pkt := append(Relay{Payload: make([]byte, 100)}.Append(nil), 0)
 	b.ReportAllocs()

@@ -33,7 +33,6 @@ func checkRedacted(t *testing.T, what, text string) {
 	}
 }
 
-// TestKeyRedactedVerbs prints keys with every verb, alone and inside others.
 func TestKeyRedactedVerbs(t *testing.T) {
 	key := testKey()
 	type holder struct {
@@ -71,7 +70,6 @@ func TestKeyInUnexportedField(t *testing.T) {
 	}
 }
 
-// TestKeyRedactedText calls the methods directly.
 func TestKeyRedactedText(t *testing.T) {
 	key := testKey()
 	text, err := key.MarshalText()
@@ -89,7 +87,6 @@ func TestKeyRedactedText(t *testing.T) {
 	}
 }
 
-// TestKeyRedactedLogs logs keys as values, in groups and inside structs.
 func TestKeyRedactedLogs(t *testing.T) {
 	key := testKey()
 	type holder struct{ K Key }
@@ -118,7 +115,6 @@ func withoutTime(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// TestKeyRedactedJSON marshals keys.
 func TestKeyRedactedJSON(t *testing.T) {
 	key := testKey()
 	for name, value := range map[string]any{
@@ -132,7 +128,6 @@ func TestKeyRedactedJSON(t *testing.T) {
 	}
 }
 
-// TestKeyBytes: key[:] is the key's bytes.
 func TestKeyBytes(t *testing.T) {
 	key := testKey()
 	if !bytes.Equal(key[:], bytes.Repeat([]byte{0xAB}, 64)) {
@@ -140,7 +135,6 @@ func TestKeyBytes(t *testing.T) {
 	}
 }
 
-// standardMAC returns the MAC by crypto/hmac.
 func standardMAC(msg []byte, key *Key) []byte {
 	mac := hmac.New(sha256.New, key[:])
 	mac.Write(msg)
@@ -193,7 +187,6 @@ func TestSignerAppend(t *testing.T) {
 	}
 }
 
-// TestVerifyBits: a BIND with any bit flipped does not verify.
 func TestVerifyBits(t *testing.T) {
 	rng := newRand(10)
 	key := randomKey(rng)
@@ -211,7 +204,6 @@ func TestVerifyBits(t *testing.T) {
 	}
 }
 
-// TestVerifyKeyBits: a key with any bit flipped does not verify.
 func TestVerifyKeyBits(t *testing.T) {
 	rng := newRand(11)
 	key := randomKey(rng)
@@ -258,7 +250,6 @@ func TestVerifyOtherSizes(t *testing.T) {
 	}
 }
 
-// TestSignerClearsKey: a Signer changes neither its arguments nor keeps the key.
 func TestSignerClearsKey(t *testing.T) {
 	rng := newRand(13)
 	key := randomKey(rng)
@@ -278,7 +269,6 @@ func TestSignerClearsKey(t *testing.T) {
 	}
 }
 
-// FuzzSigner compares Signer with crypto/hmac.
 func FuzzSigner(f *testing.F) {
 	rng := newRand(14)
 	f.Add(randomBytes(rng, KeyLen), uint16(0), []byte(nil))

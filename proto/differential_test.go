@@ -34,7 +34,6 @@ func compareParsers(t *testing.T, pkt []byte) Message {
 	return got
 }
 
-// compareEncoding checks that m, parsed from pkt, encodes into pkt.
 func compareEncoding(t *testing.T, m Message, pkt []byte) {
 	t.Helper()
 	if m.Len() != len(pkt) {
@@ -64,7 +63,6 @@ func TestDifferential(t *testing.T) {
 	}
 }
 
-// TestDifferentialNoise compares the parsers over random bytes behind a valid header.
 func TestDifferentialNoise(t *testing.T) {
 	rng := newRand(3)
 	for range 5000 {
@@ -74,7 +72,6 @@ func TestDifferentialNoise(t *testing.T) {
 	}
 }
 
-// FuzzDecode compares every parser with the reference decoder.
 func FuzzDecode(f *testing.F) {
 	rng := newRand(4)
 	for _, pkt := range samplePackets() {
@@ -95,7 +92,6 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestRoundTrip appends random messages to other bytes and decodes them.
 func TestRoundTrip(t *testing.T) {
 	rng := newRand(5)
 	for _, kind := range allTypes {
@@ -136,7 +132,6 @@ func TestDecodeTypes(t *testing.T) {
 	}
 }
 
-// TestStrings checks the descriptions, for which operators search logs.
 func TestStrings(t *testing.T) {
 	const (
 		a = "10111213-1415-1617-1819-1a1b1c1d1e1f"
@@ -164,7 +159,6 @@ func TestStrings(t *testing.T) {
 	}
 }
 
-// TestStringsKeepSecrets: a description contains no connection data, MAC or payload.
 func TestStringsKeepSecrets(t *testing.T) {
 	secret := bytes.Repeat([]byte("hunter2!"), 4)
 	for _, m := range []Message{
@@ -183,13 +177,11 @@ func TestStringsKeepSecrets(t *testing.T) {
 // front and knows only the sizes of single fields. A size is wrong if a field is
 // missing or bytes are left over.
 
-// slowReader consumes a datagram field by field.
 type slowReader struct {
 	rest    []byte
 	missing bool // a field reached beyond the end
 }
 
-// bytes consumes the next n bytes.
 func (r *slowReader) bytes(n int) []byte {
 	if n > len(r.rest) {
 		r.missing = true
@@ -223,7 +215,6 @@ func (r *slowReader) id() (id AllocationID) {
 // whole reports whether the fields read so far are exactly the datagram.
 func (r *slowReader) whole() bool { return !r.missing && len(r.rest) == 0 }
 
-// slowHeader parses the header. With ErrVersion it returns the type too.
 func slowHeader(pkt []byte) (Type, error) {
 	r := slowReader{rest: pkt}
 	first, second, version, kind := r.u8(), r.u8(), r.u8(), r.u8()
@@ -239,7 +230,6 @@ func slowHeader(pkt []byte) (Type, error) {
 	return Type(kind), nil
 }
 
-// slowDecode parses a message of any type.
 func slowDecode(pkt []byte) (Message, error) {
 	kind, err := slowHeader(pkt)
 	if err != nil {
@@ -248,7 +238,6 @@ func slowDecode(pkt []byte) (Message, error) {
 	return slowBody(pkt, kind)
 }
 
-// slowParse parses a message of type want.
 func slowParse(pkt []byte, want Type) (Message, error) {
 	kind, err := slowHeader(pkt)
 	if err != nil {
@@ -260,7 +249,6 @@ func slowParse(pkt []byte, want Type) (Message, error) {
 	return slowBody(pkt, kind)
 }
 
-// slowBody parses the part behind the header of a message of type kind.
 func slowBody(pkt []byte, kind Type) (Message, error) {
 	r := slowReader{rest: pkt}
 	r.bytes(4)

@@ -10,7 +10,6 @@ import (
 	"testing"
 )
 
-// vector is one golden packet of docs/vectors.json.
 type vector struct {
 	ID      string `json:"id"`
 	Message string `json:"message"`
@@ -62,7 +61,6 @@ func sequence(n, step, start int) []byte {
 	return b
 }
 
-// The inputs of the vectors, from the rules in the file.
 var (
 	goldenHostKey  = Key(sequence(KeyLen, 1, 0))
 	goldenJoinKey  = Key(sequence(KeyLen, 1, 0x80))
@@ -100,8 +98,6 @@ var refused = map[string]error{
 	"qos-response":     ErrSignature,
 }
 
-// TestGolden decodes every vector into its message and encodes it into the same
-// bytes.
 func TestGolden(t *testing.T) {
 	vectors := loadVectors(t)
 	for id, want := range golden {
@@ -129,7 +125,6 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestGoldenComplete: every vector is either in golden or in refused.
 func TestGoldenComplete(t *testing.T) {
 	for id, v := range loadVectors(t) {
 		_, taken := golden[id]
@@ -146,7 +141,6 @@ func TestGoldenComplete(t *testing.T) {
 	}
 }
 
-// TestGoldenMAC signs the BIND vectors again and verifies them.
 func TestGoldenMAC(t *testing.T) {
 	vectors := loadVectors(t)
 	cases := []struct {
@@ -213,7 +207,6 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// TestSizes compares the size constants with the published layouts.
 func TestSizes(t *testing.T) {
 	for _, c := range []struct {
 		name      string

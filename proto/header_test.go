@@ -37,7 +37,6 @@ func TestParseType(t *testing.T) {
 	}
 }
 
-// TestTypes checks numbers, names and directions.
 func TestTypes(t *testing.T) {
 	table := map[uint8]struct {
 		kind       Type

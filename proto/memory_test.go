@@ -28,7 +28,6 @@ func views(t *testing.T) map[Type][2][]byte {
 	}
 }
 
-// TestAliases: the slices of parsed messages alias the packet.
 func TestAliases(t *testing.T) {
 	for kind, v := range views(t) {
 		pkt, view := v[0], v[1]
@@ -83,7 +82,6 @@ func TestAppendInPlace(t *testing.T) {
 	}
 }
 
-// TestAppendPanics: encoders panic on data that is too long.
 func TestAppendPanics(t *testing.T) {
 	tooMuchData := make([]byte, MaxConnectionData+1)
 	for name, encode := range map[string]func(){
@@ -116,8 +114,6 @@ var (
 	sinkCode  Error
 )
 
-// TestAllocations: no parser allocates, nor does Append into a buffer that is large
-// enough.
 func TestAllocations(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")

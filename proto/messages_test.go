@@ -9,7 +9,6 @@ import (
 	"testing"
 )
 
-// TestPrefixes: every strict prefix of every sample is rejected.
 func TestPrefixes(t *testing.T) {
 	for _, pkt := range samplePackets() {
 		kind := Type(pkt[3])
@@ -28,7 +27,6 @@ func TestPrefixes(t *testing.T) {
 	}
 }
 
-// TestTrailing: every sample with trailing bytes is rejected.
 func TestTrailing(t *testing.T) {
 	for _, pkt := range samplePackets() {
 		kind := Type(pkt[3])
@@ -109,7 +107,6 @@ func TestHeaderErrors(t *testing.T) {
 	}
 }
 
-// TestOtherType: every parser rejects the messages of all other types.
 func TestOtherType(t *testing.T) {
 	for _, pkt := range samplePackets() {
 		for kind, parse := range parsers {
@@ -146,8 +143,7 @@ func TestRelayLimits(t *testing.T) {
 	}
 }
 
-// TestRelayLengthWraps: ParseRelay rejects a size that matches the length field only
-// modulo 65536.
+// TestRelayLengthWraps: a size matches the length field only modulo 65536.
 func TestRelayLengthWraps(t *testing.T) {
 	pkt := append(Relay{}.Append(nil), make([]byte, 65536)...)
 	if _, err := ParseRelay(pkt); err != ErrLength {
@@ -181,13 +177,11 @@ func TestConnectionDataLengths(t *testing.T) {
 	}
 }
 
-// allTypes holds the types that have a message.
 var allTypes = []Type{
 	TypeBind, TypeBindReceived, TypePing, TypeConnectRequest, TypeAccepted,
 	TypeRejected, TypeDisconnect, TypeRelay, TypeClose, TypeError,
 }
 
-// parsers holds all parsers with one signature.
 var parsers = map[Type]func([]byte) (Message, error){
 	TypeBind:           asDecode(ParseBind),
 	TypeBindReceived:   asDecode(ParseBindReceived),
@@ -304,7 +298,6 @@ func samplePackets() [][]byte {
 	return packets
 }
 
-// mutate returns a copy of pkt with a random change.
 func mutate(rng *rand.Rand, pkt []byte) []byte {
 	pkt = bytes.Clone(pkt)
 	switch rng.IntN(8) {

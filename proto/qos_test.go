@@ -18,7 +18,6 @@ func unhex(t *testing.T, text string) []byte {
 	return b
 }
 
-// TestQoS compares both messages with the golden vectors.
 func TestQoS(t *testing.T) {
 	request := unhex(t, "59000c516f53207265717565737403efbe0068e5cf8b010000")
 	response := unhex(t, "950003efbe0068e5cf8b010000")
