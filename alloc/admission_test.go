@@ -73,7 +73,6 @@ func TestAdmit(t *testing.T) {
 			t.Errorf("asked about what the rules refuse: %+v", asked)
 		}
 	}
-	// Two are outstanding, the third is refused by Admit, and then made.
 	refuse = alloc.DeniedError{}
 	for range 5 {
 		_, _ = service.Allocate(t.Context(), anna, 4, "")
@@ -87,7 +86,6 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// allocateAll allocates until the service refuses, and returns the ids.
 func allocateAll(t *testing.T, s *alloc.Service, c alloc.Caller) []proto.AllocationID {
 	t.Helper()
 	var got []proto.AllocationID
@@ -115,7 +113,6 @@ func TestOutstandingIsBounded(t *testing.T) {
 	if n := len(relay.hosts); n != 20 {
 		t.Errorf("the relay was asked %d times, want 20", n)
 	}
-	// Nobody else is the worse for it.
 	for _, c := range []alloc.Caller{bob, mallory} {
 		if n := len(allocateAll(t, s, c)); n != 20 {
 			t.Errorf("%+v: %d", c, n)
@@ -144,8 +141,7 @@ func TestOutstandingIsBounded(t *testing.T) {
 	}
 }
 
-// TestOutstandingJoinsCount: a joiner's reservation counts like a host's; one that the
-// relay or the store refused does not count.
+// TestOutstandingJoinsCount: a reservation that the relay or the store refused does not count.
 func TestOutstandingJoinsCount(t *testing.T) {
 	t.Parallel()
 	relay := newFakeRelay()
@@ -198,7 +194,6 @@ func TestOutstandingUnlimited(t *testing.T) {
 	s.OnEnd(ids[0])
 }
 
-// TestOutstandingAtOnce: of many calls at once no more than the bound succeed.
 func TestOutstandingAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newTestService(t, newFakeRelay(), nil)
@@ -225,8 +220,6 @@ func TestOutstandingAtOnce(t *testing.T) {
 	}
 }
 
-// TestSetMaxOutstanding: a new limit applies from the next call on, and earlier
-// reservations count.
 func TestSetMaxOutstanding(t *testing.T) {
 	t.Parallel()
 	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.MaxOutstanding = 3 })

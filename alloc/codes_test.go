@@ -14,7 +14,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// faultyStore is a memory store whose answers can be replaced by err.
 type faultyStore struct {
 	*alloc.MemoryStore
 	put, hostOf, codeOf, codes error
@@ -52,7 +51,6 @@ func (f *faultyStore) Codes(ctx context.Context, t alloc.Tenant) (int, error) {
 	return f.MemoryStore.Codes(ctx, t)
 }
 
-// wantCodes expects the tenant to have n codes in codes.
 func wantCodes(t *testing.T, codes alloc.Store, n int) {
 	t.Helper()
 	if got, err := codes.Codes(t.Context(), testTenant); err != nil || got != n {
@@ -135,8 +133,6 @@ func TestEndedForgets(t *testing.T) {
 	}
 }
 
-// TestJoinForgetsDeadHost: the first join of a host that the relay does not know any
-// more removes its code, even without a call of OnEnd.
 func TestJoinForgetsDeadHost(t *testing.T) {
 	t.Parallel()
 	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
@@ -152,8 +148,6 @@ func TestJoinForgetsDeadHost(t *testing.T) {
 	wantCodes(t, codes, 0)
 }
 
-// TestCodeNeverOutlivesItsHost ends the host just before its code is stored:
-// after the first Describe has said that it lives.
 func TestCodeNeverOutlivesItsHost(t *testing.T) {
 	t.Parallel()
 	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
@@ -296,8 +290,6 @@ func TestJoinCodeAtOnce(t *testing.T) {
 	wantCodes(t, codes, 1)
 }
 
-// TestEverythingAtOnce allocates hosts, requests their codes, joins and ends them in
-// many goroutines; in the end no code is left.
 func TestEverythingAtOnce(t *testing.T) {
 	t.Parallel()
 	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
@@ -324,7 +316,6 @@ func TestEverythingAtOnce(t *testing.T) {
 	wantCodes(t, codes, 0)
 }
 
-// codeAndJoin requests a code and joins with it, while the host may end.
 func codeAndJoin(t *testing.T, s *alloc.Service, c alloc.Caller, host proto.AllocationID) {
 	code, err := s.JoinCode(t.Context(), c, host)
 	if err != nil {
@@ -340,7 +331,6 @@ func codeAndJoin(t *testing.T, s *alloc.Service, c alloc.Caller, host proto.Allo
 	s.OnBind(res.ID)
 }
 
-// prefixStore is a store whose codes of a host begin with a symbol.
 type prefixStore struct {
 	*alloc.MemoryStore
 	prefix string

@@ -11,13 +11,12 @@ import (
 
 // fakeRelay keeps allocations in a map. Its methods may be called concurrently.
 type fakeRelay struct {
-	mu     sync.Mutex
-	next   uint64
-	live   map[proto.AllocationID]alloc.Description
-	hosts  []alloc.HostRequest
-	joins  []alloc.JoinerRequest
-	region string
-	// The errors of the methods; nil: none.
+	mu                            sync.Mutex
+	next                          uint64
+	live                          map[proto.AllocationID]alloc.Description
+	hosts                         []alloc.HostRequest
+	joins                         []alloc.JoinerRequest
+	region                        string
 	hostErr, joinErr, describeErr error
 	// onDescribe, if set, is called by Describe once it has its answer, with
 	// the number of the call from 1 and no lock held.

@@ -12,7 +12,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestHookPanics: a hook that panics costs the player no reservation, and is logged by its name.
 func TestHookPanics(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

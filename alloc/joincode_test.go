@@ -48,8 +48,6 @@ func (r *everyByte) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestNewCodeIsFair: over a source that gives every byte equally often, every
-// symbol comes up equally often, to the last one.
 func TestNewCodeIsFair(t *testing.T) {
 	t.Parallel()
 	// 240 of 256 bytes count, so 20 codes of 12 symbols use each of them once.

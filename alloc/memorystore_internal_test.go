@@ -36,7 +36,6 @@ func TestForgottenTenantsLeaveNothing(t *testing.T) {
 	}
 }
 
-// len counts the cells in use.
 func (x *index) len() int {
 	var n int
 	for i := range x.pages {
@@ -94,8 +93,6 @@ func TestMemoryStoreAgainstMaps(t *testing.T) {
 // maxBytesPerCode is the limit of heap bytes per code in a store of a million codes.
 const maxBytesPerCode = 100
 
-// TestMillionCodes fills a store with a million codes, measures the heap they
-// take and a collection, and looks all of them up again.
 func TestMillionCodes(t *testing.T) {
 	if testkit.RaceEnabled || testing.Short() {
 		t.Skip("a million codes take seconds, and much longer under the race detector, which has a heap of its own")
@@ -139,7 +136,6 @@ func TestMillionCodes(t *testing.T) {
 	runtime.KeepAlive(m)
 }
 
-// heapAlloc returns the bytes of live objects, after a collection.
 func heapAlloc() uint64 {
 	runtime.GC()
 	var stats runtime.MemStats

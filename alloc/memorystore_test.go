@@ -19,7 +19,6 @@ func TestMemoryStore(t *testing.T) {
 	storetest.RunMover(t, func(*testing.T) alloc.CodeMover { return alloc.NewMemoryStore() })
 }
 
-// TestMemoryStoreIgnoresContext: the methods succeed after their context has ended.
 func TestMemoryStoreIgnoresContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -34,7 +33,6 @@ func TestMemoryStoreIgnoresContext(t *testing.T) {
 	}
 }
 
-// TestRestore: Restore stores a code as PutCode does, and refuses the same ones.
 func TestRestore(t *testing.T) {
 	t.Parallel()
 	m := alloc.NewMemoryStore()

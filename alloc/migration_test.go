@@ -46,7 +46,6 @@ func (r *migrationRelay) LeaveHost(_ context.Context, q alloc.LeaveRequest) erro
 	return r.err
 }
 
-// migration is a match with a join code.
 type migration struct {
 	*alloc.Service
 	relay *migrationRelay

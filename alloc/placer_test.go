@@ -60,7 +60,6 @@ func TestPlacer(t *testing.T) {
 	}
 }
 
-// regionalRelay is a relay in a region.
 type regionalRelay struct {
 	*fakeRelay
 	region string
@@ -68,7 +67,6 @@ type regionalRelay struct {
 
 func (r regionalRelay) RelayConfig() alloc.RelayConfig { return alloc.RelayConfig{Region: r.region} }
 
-// TestPlacerRegions: without an order, a host gets a relay of its region.
 func TestPlacerRegions(t *testing.T) {
 	t.Parallel()
 	relays := []*fakeRelay{newFakeRelay(), newFakeRelay(), newFakeRelay()}

@@ -9,8 +9,6 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 )
 
-// TestUnavailable: error and text identify the unavailable part, and every such error
-// is ErrUnavailable.
 func TestUnavailable(t *testing.T) {
 	all := map[string]error{
 		"relay": alloc.ErrUnavailable, "store": alloc.ErrStoreUnavailable, "admission": alloc.ErrAdmissionUnavailable,

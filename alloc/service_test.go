@@ -59,7 +59,6 @@ func mustCode(t testing.TB, s *alloc.Service, c alloc.Caller, id proto.Allocatio
 	return code
 }
 
-// configuredRelay is a relay with a configuration.
 type configuredRelay struct{ *fakeRelay }
 
 func (configuredRelay) RelayConfig() alloc.RelayConfig {
@@ -164,8 +163,6 @@ func TestAllocateLimitsFromConfig(t *testing.T) {
 	}
 }
 
-// TestNamelessCallersAreApart: two calls without a name are two players, and
-// two calls with one name are one.
 func TestNamelessCallersAreApart(t *testing.T) {
 	t.Parallel()
 	relay := newFakeRelay()
@@ -299,8 +296,6 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestRegionsOfAFleet: Regions calls LiveRegions, and the relay gets the region that the
-// caller named.
 func TestRegionsOfAFleet(t *testing.T) {
 	t.Parallel()
 	relay := newFakeRelay()

@@ -94,8 +94,6 @@ func TestAllocationValidate(t *testing.T) {
 	}
 }
 
-// TestNothingSecretIsPrinted prints types with secrets in all ways of logs, and searches
-// for the secrets.
 func TestNothingSecretIsPrinted(t *testing.T) {
 	const token = "canary-token-0123456789"
 	a := hostAllocation()

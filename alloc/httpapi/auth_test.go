@@ -38,7 +38,6 @@ func known(_ context.Context, token string) (Identity, error) {
 	return Identity{}, errors.New("rejected: unknown-token")
 }
 
-// identify returns the player that a cookie names.
 func identify(r *http.Request) (Identity, error) {
 	c, err := r.Cookie("player")
 	switch {
@@ -133,8 +132,6 @@ func TestOneself(t *testing.T) {
 	wantStatus(t, x.post("/v1/joincode", "bert", `{"allocationId":"`+id+`"}`), 429)
 }
 
-// TestAnonymousWithIssuer: with Anonymous, a valid token identifies its player, and an
-// invalid one is a new player.
 func TestAnonymousWithIssuer(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{Anonymous: true, Authenticate: known})
@@ -284,8 +281,6 @@ func (s *together) Take(_ context.Context, key string, perMinute int) (bool, tim
 	return true, 0, nil
 }
 
-// TestSharedLimiter: two processes with one store have one limit together, and a limit
-// each while the store fails.
 func TestSharedLimiter(t *testing.T) {
 	t.Parallel()
 	s := &together{taken: make(map[string]int)}

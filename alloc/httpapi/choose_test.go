@@ -14,11 +14,9 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 )
 
-// choose is a body of /v1/regions/choose.
 const choose = `{"maxConnections":4,"players":[{"player":"ann","regions":[{"region":"local","rtt":20},{"region":"far","rtt":90}]},` +
 	`{"player":"bob","regions":[{"region":"local","rtt":150.25},{"region":"far","rtt":50,"loss":0.5}]}]}`
 
-// TestChooseRegion: the answer names the region, the reason and the scores.
 func TestChooseRegion(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{})

@@ -17,7 +17,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// queue is a listener with prepared connections.
 type queue struct {
 	conns []net.Conn
 }
@@ -36,7 +35,6 @@ func (q *queue) Accept() (net.Conn, error) {
 func (q *queue) Close() error   { return nil }
 func (q *queue) Addr() net.Addr { return &net.TCPAddr{} }
 
-// addrConn is a connection from an address.
 type addrConn struct {
 	net.Conn
 	from     net.Addr
@@ -108,7 +106,6 @@ func TestLimitListener(t *testing.T) {
 	}
 }
 
-// TestLimitListenerForgets: an address without connections takes no memory, nor does a token.
 func TestLimitListenerForgets(t *testing.T) {
 	t.Parallel()
 	q := new(queue)
@@ -166,7 +163,6 @@ func (m *tableModel) isProxy(c *modelConn) bool {
 	return forwarded.Contains(m.limits.TrustedProxies, c.address)
 }
 
-// filter returns those connections for which keep is true.
 func filter(all []*modelConn, keep func(*modelConn) bool) []*modelConn {
 	return slices.DeleteFunc(slices.Clone(all), func(c *modelConn) bool { return !keep(c) })
 }
@@ -301,7 +297,6 @@ func TestConnTable(t *testing.T) {
 	}
 }
 
-// TestLimitListenerCloses: a refused connection is closed at once, over a real socket.
 func TestLimitListenerCloses(t *testing.T) {
 	t.Parallel()
 	inner, err := net.Listen("tcp", "127.0.0.1:0")

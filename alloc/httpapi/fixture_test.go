@@ -36,7 +36,6 @@ func testTokens() []Token {
 	}
 }
 
-// fixture is a handler with a service and a fake relay, and a clock that tests advance.
 type fixture struct {
 	*Handler
 	relay *fakeRelay
@@ -82,7 +81,6 @@ func newRelayFixture(t testing.TB, cfg Config, wrap func(*fakeRelay) alloc.Relay
 	return x
 }
 
-// newRequest returns a request as the SDK sends it; an empty token sends none.
 func newRequest(method, path, token, body string) *http.Request {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	r.Header.Set("Accept", "application/json")
@@ -105,7 +103,6 @@ func (x *fixture) post(path, token, body string) *httptest.ResponseRecorder {
 	return x.do(newRequest(http.MethodPost, path, token, body))
 }
 
-// allocate returns the id of a new allocation of the token's holder.
 func (x *fixture) allocate(t *testing.T, token string) string {
 	t.Helper()
 	rec := x.post("/v1/allocate", token, `{"maxConnections":4}`)
@@ -113,7 +110,6 @@ func (x *fixture) allocate(t *testing.T, token string) string {
 	return sdkAllocation(t, rec, false)
 }
 
-// code returns the join code of the token holder's allocation.
 func (x *fixture) code(t *testing.T, token, id string) string {
 	t.Helper()
 	rec := x.post("/v1/joincode", token, `{"allocationId":"`+id+`"}`)
@@ -136,15 +132,13 @@ func wantProblem(t *testing.T, rec *httptest.ResponseRecorder, status, code int)
 	}
 }
 
-// fakeRelay is a relay that reserves and never serves.
 type fakeRelay struct {
-	mu    sync.Mutex // guards the following fields
-	fail  error      // what every method answers when it is not nil
-	live  map[proto.AllocationID]alloc.Description
-	ways  []alloc.ServerEndpoint
-	calls int
-	hosts []alloc.HostRequest
-	// callers are the addresses of the players that joined.
+	mu      sync.Mutex // guards the following fields
+	fail    error      // what every method answers when it is not nil
+	live    map[proto.AllocationID]alloc.Description
+	ways    []alloc.ServerEndpoint
+	calls   int
+	hosts   []alloc.HostRequest
 	callers []netip.Addr
 	joiner  alloc.JoinerRequest // the last one
 	left    proto.AllocationID  // the host that has left
@@ -230,7 +224,6 @@ func (f *fakeRelay) LeaveHost(_ context.Context, r alloc.LeaveRequest) error {
 	return nil
 }
 
-// leave makes a host one that has left.
 func (f *fakeRelay) leave(id proto.AllocationID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -269,14 +262,12 @@ func (f *fakeRelay) reserve(d alloc.Description) (alloc.Reservation, error) {
 	return res, nil
 }
 
-// failWith makes every later call fail, or none when err is nil.
 func (f *fakeRelay) failWith(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fail = err
 }
 
-// end ends every allocation.
 func (f *fakeRelay) end() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

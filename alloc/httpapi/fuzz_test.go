@@ -10,7 +10,6 @@ import (
 	"time"
 )
 
-// maxAnswer is the largest answer in bytes that any request may cause.
 const maxAnswer = 32 << 10
 
 // FuzzHandler sends arbitrary requests with and without a token. No answer is a 5xx,

@@ -195,7 +195,6 @@ func TestSecondSlash(t *testing.T) {
 	}
 }
 
-// TestSecondSlashCounts: both spellings of a route count for one limit.
 func TestSecondSlashCounts(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{PlayerPerMinute: 2})
@@ -219,7 +218,6 @@ func TestBodyTooLarge(t *testing.T) {
 	wantProblem(t, x.do(chunked), 413, 15413)
 }
 
-// brokenBody is a body whose sender has disconnected.
 type brokenBody struct{}
 
 func (brokenBody) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
@@ -306,8 +304,6 @@ func TestOnRequest(t *testing.T) {
 	}
 }
 
-// TestLogHoldsNoSecret searches the log of a whole match and of an internal error, at
-// debug level, for secrets.
 func TestLogHoldsNoSecret(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -333,8 +329,6 @@ func TestLogHoldsNoSecret(t *testing.T) {
 	}
 }
 
-// TestReservationIsNotPrinted: a struct that is logged as a whole does not show its
-// key.
 func TestReservationIsNotPrinted(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{})

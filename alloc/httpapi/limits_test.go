@@ -86,7 +86,6 @@ func TestAnonymousAreCountedByAddress(t *testing.T) {
 	wantStatus(t, x.do(from("192.0.2.2:1000")()), 200)
 }
 
-// joinFrom returns a request from an address to join with a code.
 func joinFrom(addr, token, code string) *http.Request {
 	r := newRequest(http.MethodPost, "/v1/join", token, `{"joinCode":"`+code+`"}`)
 	r.RemoteAddr = netip.AddrPortFrom(netip.MustParseAddr(addr), 4000).String()
@@ -165,8 +164,7 @@ func TestFailedJoinsOfBackends(t *testing.T) {
 	}
 }
 
-// TestFailedJoinsLengthenCodes: failed joins within the limits of each caller refuse no
-// join; they make later codes of the tenant longer.
+// TestFailedJoinsLengthenCodes: failed joins within the limits make later codes longer.
 func TestFailedJoinsLengthenCodes(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{FailedJoinsPerMinute: 1e6, PlayerPerMinute: 1e6, AddressPerMinute: 1e6})
@@ -307,8 +305,6 @@ func TestGuessersBehindAProxy(t *testing.T) {
 	}
 }
 
-// TestHostilePlayerAffectsNoOthers: one player and its address exceed all limits ten
-// times, and all other callers are served.
 func TestHostilePlayerAffectsNoOthers(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{})
@@ -349,7 +345,6 @@ func TestHostilePlayerAffectsNoOthers(t *testing.T) {
 	}
 }
 
-// TestOutstandingAllocations: a player with too many unbound reservations gets a 429.
 func TestOutstandingAllocations(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{})
@@ -430,8 +425,7 @@ func TestLimiterRefillsEvenly(t *testing.T) {
 	}
 }
 
-// TestLimiterCharges: charges can make a bucket negative; it refills before the next
-// event is permitted.
+// TestLimiterCharges: a negative bucket refills before the next event is permitted.
 func TestLimiterCharges(t *testing.T) {
 	t.Parallel()
 	l := newLimiter[string](oneSet)
@@ -466,8 +460,7 @@ func TestLimiterCountsPrincipalsAndCallsApart(t *testing.T) {
 	}
 }
 
-// TestLimiterIsFixed: the table does not grow, and new keys replace buckets of their own
-// set only.
+// TestLimiterIsFixed: new keys replace buckets of their own set only.
 func TestLimiterIsFixed(t *testing.T) {
 	t.Parallel()
 	const most = 64
@@ -484,7 +477,6 @@ func TestLimiterIsFixed(t *testing.T) {
 	}
 }
 
-// TestLimiterForgetsTheFullest: a new key replaces the fullest bucket of its set.
 func TestLimiterForgetsTheFullest(t *testing.T) {
 	t.Parallel()
 	l := newLimiter[string](oneSet)
@@ -532,8 +524,6 @@ func TestLimiterConcurrently(t *testing.T) {
 	}
 }
 
-// TestLimiterOtherRate: a key whose rate changes keeps its tokens and refills at the new
-// rate.
 func TestLimiterOtherRate(t *testing.T) {
 	t.Parallel()
 	l := newLimiter[string](oneSet)

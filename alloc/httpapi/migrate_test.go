@@ -16,7 +16,6 @@ import (
 // testTicket is 255 bytes in base64. The fake relay opens no tickets.
 var testTicket = strings.Repeat("AAAA", alloc.ConnectionDataLen/3)
 
-// problemOfBody returns the problem of an answer.
 func problemOfBody(t *testing.T, body []byte) (p api.Problem) {
 	t.Helper()
 	if err := json.Unmarshal(body, &p); err != nil {
@@ -25,7 +24,6 @@ func problemOfBody(t *testing.T, body []byte) (p api.Problem) {
 	return p
 }
 
-// TestMigrate: the answers of join, leave and migrate before and after a host leaves.
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{})
@@ -89,7 +87,6 @@ func TestLeaveRefusals(t *testing.T) {
 	wantStatus(t, x.post("/v1/leave", tokenServer, leave), http.StatusNoContent)
 }
 
-// TestMigrateRefusals: bodies that are no claim, and codes that are guessed.
 func TestMigrateRefusals(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{FailedJoinsPerMinute: 2})

@@ -36,8 +36,6 @@ func underAttack(x *fixture, perSecond int, attack, honest func(i int) int) (ser
 	return served, asked
 }
 
-// TestNeighboursOfAnAttacker: whatever an address sends, a player there with a valid
-// token is served.
 func TestNeighboursOfAnAttacker(t *testing.T) {
 	t.Parallel()
 	for name, attack := range map[string]func(i int) string{
@@ -75,8 +73,6 @@ func TestNeighbourWithAnExpiredToken(t *testing.T) {
 	}
 }
 
-// TestTokenChecksAreLimited: neither rejected tokens nor repetitions of a valid one make
-// the handler check signatures without limit.
 func TestTokenChecksAreLimited(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -131,8 +127,6 @@ func TestKnownTokenThatExpires(t *testing.T) {
 	}
 }
 
-// TestGuessersOfAnotherTenant: guesses at the join codes of one tenant refuse no join of
-// another one at the same address.
 func TestGuessersOfAnotherTenant(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{Authenticate: func(ctx context.Context, token string) (Identity, error) {
@@ -151,8 +145,6 @@ func TestGuessersOfAnotherTenant(t *testing.T) {
 	}
 }
 
-// TestOneGuesserOfATenant: one player's guesses refuse no join of another player of its
-// tenant at the same address.
 func TestOneGuesserOfATenant(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{})

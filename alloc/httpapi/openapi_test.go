@@ -119,8 +119,6 @@ func (d *description) described() []string {
 	return all
 }
 
-// TestAnswersAreAsDescribed provokes every answer that the description knows,
-// and fails when one of them was not seen or looks different.
 func TestAnswersAreAsDescribed(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{PlayerPerMinute: 30, Authenticate: known})
@@ -206,8 +204,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	}
 }
 
-// TestWrongMethodIsAsDescribed compares the 405 answers, to which no operation
-// of the description leads.
+// TestWrongMethodIsAsDescribed: no operation of the description leads to a 405.
 func TestWrongMethodIsAsDescribed(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{})
@@ -233,7 +230,6 @@ func TestWrongMethodIsAsDescribed(t *testing.T) {
 	}
 }
 
-// TestDescribedCallsAreServed compares the paths of both, in both directions.
 func TestDescribedCallsAreServed(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{})

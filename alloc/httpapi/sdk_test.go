@@ -14,7 +14,6 @@ import (
 // The helpers of this file read answers as the SDK does: a member that the published
 // API requires must be there and have its type.
 
-// object is a JSON object whose members are taken strictly.
 type object struct {
 	t    *testing.T
 	path string
@@ -97,7 +96,6 @@ func (o object) bytes(name string, size int) []byte {
 	return b
 }
 
-// sdkMeta reads meta and compares it with the headers.
 func sdkMeta(o object, rec *httptest.ResponseRecorder) {
 	o.t.Helper()
 	meta := o.object("meta")
@@ -149,7 +147,6 @@ func sdkAllocation(t *testing.T, rec *httptest.ResponseRecorder, host bool) stri
 	return id
 }
 
-// sdkJoinCode reads the answer to joincode and returns the code.
 func sdkJoinCode(t *testing.T, rec *httptest.ResponseRecorder) string {
 	t.Helper()
 	o := sdkObject(t, rec.Body.Bytes())
@@ -158,7 +155,6 @@ func sdkJoinCode(t *testing.T, rec *httptest.ResponseRecorder) string {
 	return o.object("data").text("joinCode")
 }
 
-// sdkProblem parses an error, checks its common members and returns its code.
 func sdkProblem(t *testing.T, rec *httptest.ResponseRecorder) int {
 	t.Helper()
 	if got := rec.Header().Get("Content-Type"); got != "application/problem+json" {

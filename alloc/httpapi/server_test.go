@@ -12,7 +12,6 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 )
 
-// listen serves the handler as ferry does and returns its base URL.
 func listen(t *testing.T, x *fixture) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -73,8 +72,6 @@ func TestServerRefusesLongHeaders(t *testing.T) {
 	}
 }
 
-// TestClientAgainstServer has the package's own client go through a match and
-// its failures over a real connection.
 func TestClientAgainstServer(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{})
