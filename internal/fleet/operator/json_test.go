@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// fill gives each field of v a value that is not zero.
 func fill(v reflect.Value) {
 	if at, ok := v.Addr().Interface().(*time.Time); ok {
 		*at = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

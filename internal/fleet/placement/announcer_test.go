@@ -33,12 +33,10 @@ func TestNewAnnouncerRefuses(t *testing.T) {
 	}
 }
 
-// teller is an announcer in a bubble.
 type teller struct {
 	*Announcer
-	store *fakeStore
-	lost  []proto.AllocationID
-	// refused are those that OnMoveRefused was called for.
+	store   *fakeStore
+	lost    []proto.AllocationID
 	refused []proto.AllocationID
 	stop    func()
 }
@@ -87,7 +85,6 @@ func (x *teller) reserve(t *testing.T, n int) proto.AllocationID {
 	return id
 }
 
-// healing reports what the relay announced.
 func (x *teller) healing(t *testing.T) bool {
 	nodes, err := x.store.Nodes(t.Context())
 	if err != nil || len(nodes) != 1 {
@@ -96,7 +93,6 @@ func (x *teller) healing(t *testing.T) bool {
 	return nodes[0].Healing
 }
 
-// missing returns how many of n hosts the store does not know.
 func (x *teller) missing(n int) (missing int) {
 	x.store.mu.Lock()
 	defer x.store.mu.Unlock()
@@ -175,7 +171,6 @@ func TestManyHosts(t *testing.T) {
 	})
 }
 
-// TestFewHosts: they cost few calls as well.
 func TestFewHosts(t *testing.T) {
 	t.Parallel()
 	inTeller(t, func(t *testing.T, x *teller) {

@@ -27,7 +27,6 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestNotRunYet: nothing is known before the registry was read.
 func TestNotRunYet(t *testing.T) {
 	t.Parallel()
 	s := newFakeStore()
@@ -247,8 +246,6 @@ func TestHomelessForGood(t *testing.T) {
 	})
 }
 
-// TestReleasesAreBounded: releases above the limit are dropped and counted, and no caller
-// waits.
 func TestReleasesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newFakeStore()
@@ -264,7 +261,6 @@ func TestReleasesAreBounded(t *testing.T) {
 	}
 }
 
-// TestCallerLeaves: a cancelled call does not count against a relay.
 func TestCallerLeaves(t *testing.T) {
 	t.Parallel()
 	inWorld(t, []Node{testNode(0, "eu", 100)}, nil, func(t *testing.T, w *world) {
@@ -279,7 +275,6 @@ func TestCallerLeaves(t *testing.T) {
 	})
 }
 
-// TestWrongForAnyRelay: what no relay would do is no relay's fault.
 func TestWrongForAnyRelay(t *testing.T) {
 	t.Parallel()
 	inWorld(t, []Node{testNode(0, "eu", 100), testNode(1, "eu", 100)}, nil, func(t *testing.T, w *world) {
@@ -299,8 +294,6 @@ func TestWrongForAnyRelay(t *testing.T) {
 	})
 }
 
-// TestDeadRelay: nothing new goes to a relay that is silent for three
-// heartbeats.
 func TestDeadRelay(t *testing.T) {
 	t.Parallel()
 	inWorld(t, []Node{testNode(0, "eu", 1000), testNode(1, "us", 1000)}, nil, func(t *testing.T, w *world) {

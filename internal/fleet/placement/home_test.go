@@ -103,7 +103,6 @@ func TestHomeDies(t *testing.T) {
 	})
 }
 
-// TestHomeRestarts: a new boot of it is asked as ever.
 func TestHomeRestarts(t *testing.T) {
 	t.Parallel()
 	inWorld(t, []Node{testNode(0, "eu", 10)}, nil, func(t *testing.T, w *world) {

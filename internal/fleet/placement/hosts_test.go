@@ -10,7 +10,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestHostsAgainstAList does the same at random to hosts and to a plain list.
 func TestHostsAgainstAList(t *testing.T) {
 	t.Parallel()
 	type item struct {

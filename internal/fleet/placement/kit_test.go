@@ -30,7 +30,6 @@ func hostID(n int) (id proto.AllocationID) {
 	return id
 }
 
-// testNode is relay n in region, with so many seats.
 func testNode(n int, region string, seats int) Node {
 	return Node{
 		Relay: relayID(n), Boot: 1, Region: region, Control: fmt.Sprint(n), Usage: Usage{Seats: seats}, RecoverFor: time.Minute,
@@ -176,7 +175,6 @@ func (s *fakeStore) HomeOf(ctx context.Context, host proto.AllocationID) (Home, 
 	return h.Home, nil
 }
 
-// alive returns a home that has not lapsed. The caller holds mu.
 func (s *fakeStore) alive(host proto.AllocationID) (fakeHome, bool) {
 	h, ok := s.homes[host]
 	return h, ok && time.Now().Before(h.until)
@@ -432,7 +430,6 @@ func (e *fakeEngine) set(err error, hang bool) {
 	e.err, e.hang = err, hang
 }
 
-// setAway says whether a host may yet come back after a restart.
 func (e *fakeEngine) setAway(host proto.AllocationID, away bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -514,7 +511,6 @@ func (w *world) beat(t *testing.T, i int) {
 	}()
 }
 
-// change changes what relay i announces.
 func (w *world) change(i int, how func(*Node)) {
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()

@@ -37,7 +37,6 @@ func reserve(t *testing.T, l *Local) (alloc.Reservation, error) {
 	return l.ReserveHost(t.Context(), alloc.HostRequest{Tenant: testTenant, MaxConnections: 4})
 }
 
-// TestLocal: calls reach the engine, and the announcer what they did.
 func TestLocal(t *testing.T) {
 	t.Parallel()
 	l, e, a := newTestLocal(t)
@@ -78,8 +77,6 @@ func (e earlyEngine) ReserveHost(ctx context.Context, r alloc.HostRequest) (allo
 	return res, err
 }
 
-// TestLocalEndsEarly: a host that ends before its caller has the reservation is not
-// announced.
 func TestLocalEndsEarly(t *testing.T) {
 	t.Parallel()
 	l, e, a := newTestLocal(t)
@@ -97,8 +94,6 @@ func (e nearbyEngine) ReserveHost(ctx context.Context, r alloc.HostRequest) (all
 	return e.fakeEngine.ReserveHost(ctx, r)
 }
 
-// TestLocalAnotherEnds: the end of another host takes nothing from the one that
-// is being reserved.
 func TestLocalAnotherEnds(t *testing.T) {
 	t.Parallel()
 	l, e, a := newTestLocal(t)

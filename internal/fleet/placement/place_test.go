@@ -110,7 +110,6 @@ func TestPlaceRepeats(t *testing.T) {
 	}
 }
 
-// TestPlaceWeighs: by free seats and by load.
 func TestPlaceWeighs(t *testing.T) {
 	t.Parallel()
 	const draws = 20_000

@@ -129,7 +129,6 @@ func (s *sim) build(t *testing.T, relays int) {
 	}
 }
 
-// run lets time pass, tick by tick, until so many hosts have come.
 func (s *sim) run(t *testing.T, hosts int) {
 	var seats, mean float64
 	for _, r := range s.relays {
@@ -168,7 +167,6 @@ func (s *sim) run(t *testing.T, hosts int) {
 	calls.Wait()
 }
 
-// arrive is the request for one host.
 func (s *sim) arrive(tick int64, phase int) {
 	s.mu.Lock()
 	q := alloc.HostRequest{Tenant: testTenant, MaxConnections: simMax[s.rnd.IntN(len(simMax))]}
@@ -226,8 +224,6 @@ func (s *sim) hadRoom(q alloc.HostRequest) (room bool, full float64) {
 	return room, float64(taken) / float64(all)
 }
 
-// happen is what else is due in a tick: heartbeats, deaths, drains, and once a
-// second a look at all.
 func (s *sim) happen(t *testing.T, tick int64, part float64) {
 	const beat, second = int64(HeartbeatEvery / simTick), int64(time.Second / simTick)
 	now := time.Now()
@@ -265,7 +261,6 @@ func (s *sim) happen(t *testing.T, tick int64, part float64) {
 	}
 }
 
-// look takes the truth about all relays.
 func (s *sim) look(ordinary bool) {
 	type region struct{ most, sum, n float64 }
 	all := make(map[string]*region)

@@ -84,7 +84,6 @@ func (r *simRelay) End(_ context.Context, id proto.AllocationID) error {
 	return nil
 }
 
-// announce is the heartbeat, of which some are lost.
 func (r *simRelay) announce() {
 	lost := r.sim.chance(simBeatLost)
 	r.mu.Lock()
@@ -140,7 +139,6 @@ func (x simRemote) ReserveHost(ctx context.Context, q alloc.HostRequest) (alloc.
 	return res, err
 }
 
-// simStore is the store of the simulation.
 type simStore struct {
 	Directory
 	sim *sim

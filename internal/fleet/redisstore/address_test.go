@@ -30,7 +30,6 @@ func TestParseURL(t *testing.T) {
 	}
 }
 
-// TestParseURLRefuses: what is wrong is refused, and no error tells a secret.
 func TestParseURLRefuses(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{

@@ -59,8 +59,6 @@ func BenchmarkStore(b *testing.B) {
 	})
 }
 
-// BenchmarkNodes reads the entries of a thousand relays, as each API process
-// does each second.
 func BenchmarkNodes(b *testing.B) {
 	server := redistest.Start(b)
 	s := open(b, Config{URL: server.URL, Timeout: testTimeout})

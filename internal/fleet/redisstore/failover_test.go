@@ -55,7 +55,6 @@ func awaitLoss(t *testing.T, s *Store, n placement.Node) {
 	})
 }
 
-// wantAll expects every host at home and its code leading to it.
 func wantAll(t *testing.T, s *Store, home placement.Home, entries []placement.HostEntry) {
 	t.Helper()
 	for _, h := range entries {
@@ -164,7 +163,6 @@ func TestLateAnnounce(t *testing.T) {
 	wantIntact(t, s, node, true)
 }
 
-// TestDeadNodesExpire: entries expire without a reader.
 func TestDeadNodesExpire(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -264,8 +262,6 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// TestPutCodeAtOnce: many API processes want few codes for many hosts. Each
-// code goes to one host at the most, each host gets one at the most.
 func TestPutCodeAtOnce(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -51,7 +51,6 @@ func FuzzValues(f *testing.F) {
 	})
 }
 
-// TestParseNodes: what a script returned is looked at before it is used.
 func TestParseNodes(t *testing.T) {
 	t.Parallel()
 	r := &Registry{keys: testKeys}

@@ -27,32 +27,25 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// testTimeout is a time-out for tests that are not about it.
 const testTimeout = 20 * time.Second
 
-// tenant is the tenant of most tests.
 var tenant = alloc.Tenant{Project: "game", Environment: "production"}
 
-// testKeys are the keys of most tests.
 var testKeys = keys{DefaultPrefix}
 
-// lease sets the usage of one scope.
 func lease(ctx context.Context, s *Store, scope, holder string, used int64, ttl time.Duration) error {
 	return s.Leases.Set(ctx, holder, ttl, []Use{{scope, used}})
 }
 
-// hostID returns an id of a host; ids of different n differ.
 func hostID(n int) proto.AllocationID {
 	return proto.AllocationID{0: 0xC0, 13: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)}
 }
 
-// codeText returns a code of eight symbols; codes of different n differ.
 func codeText(n int) string {
 	smallest, _ := joincode.Pack("66666666")
 	return joincode.Unpack(smallest + uint64(n))
 }
 
-// open returns a store that runs until the test ends.
 func open(t testing.TB, c Config) *Store {
 	t.Helper()
 	if c.Signer == nil {

@@ -18,7 +18,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// unavailable reports whether err is the store's error and alloc.ErrUnavailable.
 func unavailable(err error) bool {
 	return errors.Is(err, alloc.ErrStoreUnavailable) && errors.Is(err, alloc.ErrUnavailable)
 }
@@ -46,7 +45,6 @@ func eachCall(ctx context.Context, s *Store) map[string]error {
 	return errs
 }
 
-// wantUp waits until the store answers every call.
 func wantUp(t *testing.T, s *Store) {
 	t.Helper()
 	testkit.NoProblemWithin(t, 2*time.Minute, "every call is answered", func() string {

@@ -37,7 +37,6 @@ func TestSuites(t *testing.T) {
 	wantAllExpire(t, server)
 }
 
-// wantAllExpire expects that the server has keys, and each of them an end.
 func wantAllExpire(t *testing.T, server *redistest.Server) {
 	t.Helper()
 	keys := server.Do("KEYS *")
@@ -57,7 +56,6 @@ func wantAllExpire(t *testing.T, server *redistest.Server) {
 	}
 }
 
-// TestEverythingExpires: no call leaves a key that stays for ever.
 func TestEverythingExpires(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -131,8 +129,6 @@ func TestHoldLastsAndEnds(t *testing.T) {
 	}
 }
 
-// TestCodesThatEndedAreNotCounted: the list of a tenant's codes does not
-// contain expired codes, with or without a new one.
 func TestCodesThatEndedAreNotCounted(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -220,8 +216,6 @@ func TestCrashBetweenSteps(t *testing.T) {
 	wantHost(3, proto.AllocationID{}) // Drop once more does it.
 }
 
-// TestDamagedValues: foreign values cause no panic, are counted, and are overwritten
-// by the relays.
 func TestDamagedValues(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -258,7 +252,6 @@ func TestDamagedValues(t *testing.T) {
 	}
 }
 
-// TestMigration: the code follows the hosts of a match, whatever fails.
 func TestMigration(t *testing.T) {
 	server := redistest.Start(t)
 	for seed := range uint64(6) {

@@ -70,7 +70,6 @@ func TestRegions(t *testing.T) {
 	}
 }
 
-// openRegions returns the stores of two regions on servers of their own.
 func openRegions(t *testing.T, servers ...*redistest.Server) *Stores {
 	symbols := make(map[string]string)
 	for i := range servers {

@@ -12,8 +12,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// TestPassword: the password comes from the URL or the Config; without it, or
-// with another, no call succeeds, and no error contains it.
 func TestPassword(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"
@@ -47,7 +45,6 @@ func TestPassword(t *testing.T) {
 	}
 }
 
-// TestTLS: a store by TLS, whose certificate is looked at.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	self := testkit.SelfSigned(t)
@@ -72,7 +69,6 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// tlsPort has the server take TLS on another port, and returns it.
 func tlsPort(t *testing.T, server *redistest.Server, cert, key string) string {
 	t.Helper()
 	files := "tls-cert-file " + cert + " tls-key-file " + key + " tls-ca-cert-file " + cert + " tls-auth-clients no"

@@ -52,7 +52,6 @@ func homesAtOnce(t *testing.T, s *Store, host proto.AllocationID, calls int) (fa
 	return failed
 }
 
-// filled is a store on a cluster that has a relay with hosts on every shard.
 func filled(t *testing.T, cluster *redistest.Cluster) (s *Store, node placement.Node, entries []placement.HostEntry,
 	hosts [][]proto.AllocationID) {
 	t.Helper()
@@ -115,7 +114,6 @@ func TestPausedShard(t *testing.T) {
 	}
 }
 
-// wantOtherShards expects an answer about each host of the other shards.
 func wantOtherShards(t *testing.T, s *Store, hosts [][]proto.AllocationID, paused int) {
 	t.Helper()
 	for i, of := range hosts {

@@ -51,7 +51,6 @@ func BenchmarkStall(b *testing.B) {
 	}
 }
 
-// stall is the fault in sustain.
 type stall struct {
 	before func(context.Context) // of fakeRelay
 	due    func(i int)           // is called at the start of each call
@@ -98,7 +97,6 @@ func sustain(b *testing.B, rate int, h2 bool, wrong *stall) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// processorTime returns the processor time that the process has used.
 func processorTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -22,7 +22,6 @@ func newBenchCluster(b *testing.B, h2 bool) *testCluster {
 	return x
 }
 
-// speakHTTP2 enables HTTP/2 on both sides of a cluster that does not run yet.
 func (x *testCluster) speakHTTP2() {
 	x.server.http.Protocols.SetHTTP2(true)
 	x.server.http.TLSConfig = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
@@ -41,8 +40,6 @@ func (x *testCluster) speakHTTP2() {
 	x.dialer.conns[name] = l
 }
 
-// BenchmarkReserveHost measures a whole reservation over an established connection with
-// mutual TLS.
 func BenchmarkReserveHost(b *testing.B) {
 	for _, h2 := range []bool{false, true} {
 		name := "http1"
@@ -61,7 +58,6 @@ func BenchmarkReserveHost(b *testing.B) {
 	}
 }
 
-// BenchmarkHandshake measures a new connection, both sides together.
 func BenchmarkHandshake(b *testing.B) {
 	x := newBenchCluster(b, false)
 	for b.Loop() {

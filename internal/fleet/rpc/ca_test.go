@@ -13,8 +13,6 @@ import (
 	"time"
 )
 
-// TestAuthorityOnDisk checks that LoadCA reads what Write wrote, that the files are
-// private, and that Write replaces no file.
 func TestAuthorityOnDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -63,7 +61,6 @@ func TestAuthorityOnDisk(t *testing.T) {
 	}
 }
 
-// TestIssue checks that a certificate has exactly the usages and names of its role.
 func TestIssue(t *testing.T) {
 	t.Parallel()
 	ca, err := NewCA("test", 48*time.Hour)
@@ -167,7 +164,6 @@ func TestAuthorityOfRole(t *testing.T) {
 	}
 }
 
-// TestKeysAreNotPrinted checks that a printed CA shows no key.
 func TestKeysAreNotPrinted(t *testing.T) {
 	t.Parallel()
 	ca := newTestCA(t)

@@ -21,7 +21,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestCalls checks that requests and results arrive unchanged.
 func TestCalls(t *testing.T) {
 	t.Parallel()
 	x := startTestCluster(t)
@@ -96,8 +95,6 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// TestEnd checks that an API can end a reservation that it cannot use, and only that
-// one.
 func TestEnd(t *testing.T) {
 	t.Parallel()
 	x := startTestCluster(t)
@@ -121,8 +118,6 @@ func TestEnd(t *testing.T) {
 // not send.
 var notCarried = []string{"HostRequest.Region"}
 
-// TestRequestsAreCarried checks that every field of a request is either sent or listed
-// in notCarried.
 func TestRequestsAreCarried(t *testing.T) {
 	t.Parallel()
 	carried := map[string][]string{
@@ -170,8 +165,6 @@ func errorNames(t *testing.T) (names []string) {
 	return names
 }
 
-// TestErrorNames checks that each error of package alloc arrives as the same error,
-// also when it was wrapped.
 func TestErrorNames(t *testing.T) {
 	t.Parallel()
 	sentinels := map[string]error{
@@ -314,8 +307,6 @@ func TestUnsendableRequests(t *testing.T) {
 	}
 }
 
-// TestStrict checks that malformed calls are refused with the right error and reserve
-// nothing.
 func TestStrict(t *testing.T) {
 	t.Parallel()
 	x := startTestCluster(t)

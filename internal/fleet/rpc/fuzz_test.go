@@ -14,8 +14,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
-// FuzzCalls sends arbitrary calls. Every answer is JSON within its bound, none is an
-// internal error, and each reservation is answered.
 func FuzzCalls(f *testing.F) {
 	x := newTestCluster(f)
 	issued, err := x.ca.Issue(Request{Role: RoleAPI})
@@ -89,8 +87,6 @@ func FuzzCalls(f *testing.F) {
 	})
 }
 
-// FuzzAnswers parses arbitrary answers of a relay: the result is a reservation or an
-// error.
 func FuzzAnswers(f *testing.F) {
 	res := alloc.Reservation{Endpoints: fakeEndpoints}
 	good, err := json.Marshal(answerOf(&res))

@@ -25,7 +25,6 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The relays of the tests.
 var (
 	testRelay  = alloc.RelayID{0x10, 0x11, 0x12, 15: 0x1f}
 	otherRelay = alloc.RelayID{0xa0, 0xa1, 0xa2, 15: 0xaf}
@@ -37,7 +36,6 @@ var loopback = netip.MustParseAddrPort("127.0.0.1:0")
 // machine.
 const testTimeout = time.Minute
 
-// testCluster is the listener of a relay, an API's dialer, and the CA of both.
 type testCluster struct {
 	ca       *CA
 	dir      string
@@ -48,7 +46,6 @@ type testCluster struct {
 	log      *testkit.LogBuffer
 }
 
-// newTestCluster returns a test cluster that does not run yet.
 func newTestCluster(t testing.TB) *testCluster {
 	t.Helper()
 	x := &testCluster{ca: newTestCA(t), dir: t.TempDir(), relay: newFakeRelay(), log: new(testkit.LogBuffer)}
@@ -74,7 +71,6 @@ func newTestCluster(t testing.TB) *testCluster {
 	return x
 }
 
-// startTestCluster returns a test cluster that runs until the test ends.
 func startTestCluster(t testing.TB) *testCluster {
 	t.Helper()
 	x := newTestCluster(t)
@@ -100,7 +96,6 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-// start runs a function until the test ends.
 func start(t testing.TB, run func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -125,7 +120,6 @@ func newTestCA(t testing.TB) *CA {
 	return ca
 }
 
-// issue writes a certificate of the cluster's CA and returns its files.
 func (x *testCluster) issue(t testing.TB, name string, r Request) Files {
 	t.Helper()
 	return writeFiles(t, x.dir, name, x.ca, x.ca, r)
@@ -151,7 +145,6 @@ func writeFiles(t testing.TB, dir, name string, by, ca *CA, r Request) Files {
 	return f
 }
 
-// node returns the registry entry of the cluster's relay.
 func (x *testCluster) node() placement.Node {
 	return placement.Node{Relay: testRelay, Control: x.server.Addr().String(), Capabilities: placement.Capabilities()}
 }
@@ -175,7 +168,6 @@ func (x *testCluster) rawClient(t testing.TB, pair *tls.Certificate) *http.Clien
 	return &http.Client{Transport: transport}
 }
 
-// apiClient returns an HTTP client with the certificate of the cluster's API.
 func (x *testCluster) apiClient(t testing.TB) *http.Client {
 	return x.rawClient(t, &x.dialer.creds.current.Load().pair)
 }
@@ -216,15 +208,12 @@ var testMigration = `{"project":"game","environment":"live","player":"` + testPl
 // testLeave is a call.
 var testLeave = `{"project":"game","environment":"live","player":"` + testPlayer + `","host":"10111213-1415-1617-1819-1a1b1c1d1e1f"}`
 
-// keyed returns the headers of a reservation.
 func keyed(k key) map[string]string {
 	return map[string]string{headerDeadline: "10000", headerKey: k.String()}
 }
 
-// unkeyed returns the headers of any other call.
 func unkeyed() map[string]string { return map[string]string{headerDeadline: "10000"} }
 
-// errorNameOf returns the name of the error in an answer.
 func errorNameOf(t testing.TB, body string) string {
 	t.Helper()
 	var a refusalAnswer
@@ -240,7 +229,6 @@ func testHost() alloc.HostRequest {
 	}
 }
 
-// wantUnavailable checks the error of a call that failed.
 func wantUnavailable(t *testing.T, err error, also ...error) {
 	t.Helper()
 	if !errors.Is(err, alloc.ErrUnavailable) {
@@ -282,7 +270,6 @@ func newFakeRelay() *fakeRelay {
 	}
 }
 
-// fakeEndpoints are the endpoints of the fake relay.
 var fakeEndpoints = []alloc.ServerEndpoint{
 	{ConnectionType: "udp", Network: "udp", Host: "192.0.2.9", Port: 7777},
 	{ConnectionType: "dtls", Network: "udp", Secure: true, Host: "192.0.2.9", Port: 7777},
@@ -394,7 +381,6 @@ func (f *fakeRelay) failWith(err error) {
 	f.fail = err
 }
 
-// counts returns how many reservations were made and how many are left.
 func (f *fakeRelay) counts() (made, live int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -408,7 +394,6 @@ func (f *fakeRelay) failEndWith(err error) {
 	f.endFail = err
 }
 
-// has reports whether an allocation is live.
 func (f *fakeRelay) has(id proto.AllocationID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -431,7 +416,6 @@ type proxy struct {
 	all   sync.WaitGroup
 }
 
-// newProxy returns a proxy that runs until the test ends.
 func newProxy(t *testing.T, to string) *proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -489,7 +473,6 @@ func (p *proxy) back(in, out net.Conn, cut *atomic.Bool) {
 	}
 }
 
-// cutOpen makes the open connections lose what the relay sends.
 func (p *proxy) cutOpen() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

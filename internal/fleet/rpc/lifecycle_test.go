@@ -15,8 +15,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestRunOnce checks that a dialer accepts calls only while it runs, and that nothing
-// runs twice.
 func TestRunOnce(t *testing.T) {
 	t.Parallel()
 	x := newTestCluster(t)
@@ -41,8 +39,6 @@ func TestRunOnce(t *testing.T) {
 	}
 }
 
-// TestStopWithCallsUnderWay checks that calls in progress end when both sides stop, and
-// that no reservation is left.
 func TestStopWithCallsUnderWay(t *testing.T) {
 	t.Parallel()
 	x := newTestCluster(t)
@@ -70,8 +66,6 @@ func TestStopWithCallsUnderWay(t *testing.T) {
 	}
 }
 
-// TestIdleRelaysAreRemoved checks that connections of idle relays are closed, and that
-// the number of relays is bounded.
 func TestIdleRelaysAreRemoved(t *testing.T) {
 	t.Parallel()
 	x := startTestCluster(t)
@@ -125,8 +119,6 @@ func TestConnectionsAge(t *testing.T) {
 	}
 }
 
-// TestSlowCallers checks that callers which do not complete their requests are
-// disconnected, delay no other caller, and reserve nothing.
 func TestSlowCallers(t *testing.T) {
 	t.Parallel()
 	x := newTestCluster(t)

@@ -27,8 +27,6 @@ func (x *testCluster) through(t *testing.T) (*proxy, placement.Remote) {
 	return p, remote
 }
 
-// TestAnswerLostOnce checks that a call is sent again when its connection breaks before
-// the answer, and gets the reservation of the first one.
 func TestAnswerLostOnce(t *testing.T) {
 	t.Parallel()
 	x := startTestCluster(t)
@@ -77,8 +75,6 @@ func (x *testCluster) allEnded() bool {
 		st.Running == 0 && st.Reserved == uint64(x.relay.made) && st.Ended == st.Reserved
 }
 
-// TestAnswerLost checks that reservations without answers are ended as soon as the
-// relay is reachable again.
 func TestAnswerLost(t *testing.T) {
 	t.Parallel()
 	x := startTestCluster(t)
@@ -197,8 +193,6 @@ func TestDeadlineTravels(t *testing.T) {
 	}
 }
 
-// TestEndFails checks that a cancellation is repeated until the relay has ended the
-// reservation.
 func TestEndFails(t *testing.T) {
 	t.Parallel()
 	x := startTestCluster(t)
@@ -213,8 +207,6 @@ func TestEndFails(t *testing.T) {
 	testkit.Within(t, testTimeout, "no reservation is left", func() bool { _, live := x.relay.counts(); return live == 0 })
 }
 
-// TestPendingIsBounded checks that the queue of cancellations for an unreachable relay
-// is bounded, and that they are dropped in the end.
 func TestPendingIsBounded(t *testing.T) {
 	t.Parallel()
 	x := newTestCluster(t)

@@ -94,8 +94,6 @@ func (f *fakeOperator) Close(ctx context.Context, id proto.AllocationID) (there 
 	return true, f.relay.End(ctx, id)
 }
 
-// TestOperatorDrains checks that commands and their results arrive unchanged, without a
-// comparison of clocks.
 func TestOperatorDrains(t *testing.T) {
 	t.Parallel()
 	x := startTestCluster(t)
@@ -155,8 +153,6 @@ func TestOperatorDrains(t *testing.T) {
 	}
 }
 
-// TestOperatorEnds checks Kick and Close, and that the relay's log has the caller and
-// the allocation.
 func TestOperatorEnds(t *testing.T) {
 	t.Parallel()
 	x := startTestCluster(t)
@@ -200,8 +196,6 @@ func TestOperatorEnds(t *testing.T) {
 	wantUnavailable(t, err)
 }
 
-// TestOperatorPage checks that a page arrives unchanged, up to its limit, and that an
-// invalid answer is an error.
 func TestOperatorPage(t *testing.T) {
 	t.Parallel()
 	x := startTestCluster(t)

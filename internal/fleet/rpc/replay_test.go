@@ -14,8 +14,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestReplayIsIdentical checks that a repeated call gets the same bytes and makes no
-// second reservation.
 func TestReplayIsIdentical(t *testing.T) {
 	t.Parallel()
 	x := startTestCluster(t)
@@ -64,8 +62,6 @@ func TestReplayIsIdentical(t *testing.T) {
 	}
 }
 
-// TestConcurrentDuplicates checks that concurrent calls with one key wait for the
-// first.
 func TestConcurrentDuplicates(t *testing.T) {
 	t.Parallel()
 	x := newTestCluster(t)
@@ -107,8 +103,6 @@ func done(t *testing.T, m *attemptTable, k key, id byte) (a *attempt, end bool) 
 	return a, m.finish(k, a, outcome{res: &alloc.Reservation{ID: proto.AllocationID{id}}}, false)
 }
 
-// TestAttemptsExpire checks that an outcome is kept for 10 s, and that its memory is
-// freed then even without further calls.
 func TestAttemptsExpire(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -167,13 +161,11 @@ func TestAttemptsAreBounded(t *testing.T) {
 	}
 }
 
-// isRefused reports whether an outcome has no reservation.
 func isRefused(o outcome) bool {
 	r, ok := errors.AsType[refusal](o.err)
 	return ok && o.res == nil && (r.name == "cancelled" || r.name == "unavailable")
 }
 
-// oneAttempt returns a table with an attempt in progress, and its future outcome.
 func oneAttempt(t *testing.T) (*attemptTable, *attempt, outcome) {
 	t.Helper()
 	m := newAttemptTable(8)
@@ -184,8 +176,6 @@ func oneAttempt(t *testing.T) (*attemptTable, *attempt, outcome) {
 	return m, a, outcome{res: &alloc.Reservation{ID: proto.AllocationID{7}}}
 }
 
-// TestAttemptsAreCancelled checks that no caller gets the reservation of a cancelled
-// key, and that it must be ended, whenever the cancellation comes.
 func TestAttemptsAreCancelled(t *testing.T) {
 	t.Parallel()
 	m := newAttemptTable(8)
@@ -229,8 +219,6 @@ func TestAttemptsAreCancelled(t *testing.T) {
 	}
 }
 
-// TestLateAttempts checks that a reservation made after its deadline is ended and not
-// returned.
 func TestLateAttempts(t *testing.T) {
 	t.Parallel()
 	m, a, res := oneAttempt(t)

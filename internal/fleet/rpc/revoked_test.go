@@ -15,7 +15,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// revoke revokes a certificate in the CA file of a node.
 func (x *testCluster) revoke(t *testing.T, creds *credentials, certFile string) {
 	t.Helper()
 	before := creds.current.Load()
@@ -57,7 +56,6 @@ func TestRevokedCaller(t *testing.T) {
 	}
 }
 
-// TestRevokedRelay: an API process that has read the list makes no call to a revoked relay.
 func TestRevokedRelay(t *testing.T) {
 	t.Parallel()
 	x := newTestCluster(t)
@@ -73,7 +71,6 @@ func TestRevokedRelay(t *testing.T) {
 	}
 }
 
-// TestRevokedNode: a node whose own certificate was revoked does not start, and says why.
 func TestRevokedNode(t *testing.T) {
 	t.Parallel()
 	x := newTestCluster(t)

@@ -14,7 +14,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// serial returns the serial number of the relay's certificate on a new connection.
 func (x *testCluster) serial(t *testing.T) string {
 	t.Helper()
 	c := x.apiClient(t)
@@ -26,8 +25,6 @@ func (x *testCluster) serial(t *testing.T) string {
 	return res.TLS.PeerCertificates[0].SerialNumber.String()
 }
 
-// calls makes a call over connections that are new, and reports whether it came
-// through.
 func (x *testCluster) calls(t *testing.T) error {
 	t.Helper()
 	x.dialer.closeIdle()
@@ -38,8 +35,7 @@ func (x *testCluster) calls(t *testing.T) error {
 	return err
 }
 
-// TestCertificatesAreRenewed checks that both sides reload changed files while they
-// run, and that unusable files are logged once and change nothing.
+// TestCertificatesAreRenewed: files change while both sides run; unusable ones are logged once.
 func TestCertificatesAreRenewed(t *testing.T) {
 	t.Parallel()
 	x := newTestCluster(t)
@@ -143,8 +139,6 @@ func TestAuthorityIsReplaced(t *testing.T) {
 	}
 }
 
-// TestExpiryIsAnnounced checks that a certificate that expires soon is logged once a
-// day.
 func TestExpiryIsAnnounced(t *testing.T) {
 	t.Parallel()
 	x := newTestCluster(t)

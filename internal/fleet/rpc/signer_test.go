@@ -15,7 +15,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 )
 
-// newTestSigner returns the signer of a new certificate.
 func newTestSigner(t *testing.T, x *testCluster, name string, r Request) *Signer {
 	t.Helper()
 	s, err := NewSigner(x.issue(t, name, r), r.Relay)
@@ -25,7 +24,6 @@ func newTestSigner(t *testing.T, x *testCluster, name string, r Request) *Signer
 	return s
 }
 
-// wantAuthor has a signer verify a statement of another one.
 func wantAuthor(t *testing.T, s, by *Signer, want placement.Author) {
 	t.Helper()
 	statement := []byte("a statement")
@@ -54,7 +52,6 @@ func wantAuthor(t *testing.T, s, by *Signer, want placement.Author) {
 	}
 }
 
-// TestSigner: relays and API processes verify each other by the CA.
 func TestSigner(t *testing.T) {
 	t.Parallel()
 	x := newTestCluster(t)
@@ -222,7 +219,6 @@ func TestRecent(t *testing.T) {
 	}
 }
 
-// TestSignerRevoked: what a revoked relay has signed counts no more.
 func TestSignerRevoked(t *testing.T) {
 	t.Parallel()
 	x := newTestCluster(t)

@@ -111,7 +111,6 @@ func TestCallersAreChecked(t *testing.T) {
 	})
 }
 
-// TestOldTLS checks that TLS 1.2 and plain HTTP are refused.
 func TestOldTLS(t *testing.T) {
 	t.Parallel()
 	x := startTestCluster(t)
@@ -171,7 +170,6 @@ func TestRelaysAreChecked(t *testing.T) {
 	}
 }
 
-// impostor starts a server with the given certificate that accepts everything.
 func impostor(t *testing.T, pair *tls.Certificate, asked chan<- struct{}) (control string) {
 	t.Helper()
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{*pair}, ClientAuth: tls.RequestClientCert})
@@ -194,8 +192,6 @@ func impostor(t *testing.T, pair *tls.Certificate, asked chan<- struct{}) (contr
 	return l.Addr().String()
 }
 
-// TestOwnFiles checks that a node does not start with files that its peers would
-// reject.
 func TestOwnFiles(t *testing.T) {
 	t.Parallel()
 	x := newTestCluster(t)
