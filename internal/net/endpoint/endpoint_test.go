@@ -67,7 +67,6 @@ func TestEndpointOthers(t *testing.T) {
 	}
 }
 
-// FuzzEndpoint checks that an endpoint gives back what it was made of.
 func FuzzEndpoint(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 4}, uint16(5), uint16(6), uint8(7))
 	f.Add(binary.BigEndian.AppendUint64(make([]byte, 8), 1), uint16(0), uint16(65535), uint8(255))

@@ -6,7 +6,6 @@ import (
 	"testing"
 )
 
-// TestPrefixSet: a set contains what one of its prefixes contains.
 func TestPrefixSet(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	random := func() netip.Addr {

@@ -22,7 +22,6 @@ func before(x, y *entry, count map[int]int) bool {
 	return x.n < y.n
 }
 
-// TestSet compares with a model that looks at all items.
 func TestSet(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var s Set[int, int]

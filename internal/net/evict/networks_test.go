@@ -7,7 +7,6 @@ import (
 	"testing"
 )
 
-// modelConn is a connection of the model, which looks at all connections.
 type modelConn struct {
 	address  netip.Prefix
 	progress int
@@ -59,7 +58,6 @@ func modelScore(group []*modelConn, from int) (score int) {
 	return score
 }
 
-// TestNetworks compares with the model, with a step as the unit of time.
 func TestNetworks(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(3, 4))

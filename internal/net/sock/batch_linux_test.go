@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pair is two sockets that exchange batches within one goroutine.
 type pair struct {
 	a, b     *Conn
 	rxA, rxB *RecvBatch
@@ -35,7 +34,6 @@ func newPair(t testing.TB, listenAddr, dialAddr string) *pair {
 	return p
 }
 
-// echo sends n datagrams from a to b and back, and reports whether all arrived.
 func (p *pair) echo(n int, pkt []byte) bool {
 	for range n {
 		p.txA.Add(p.toB, pkt)
@@ -254,7 +252,6 @@ func fill(b *RecvBatch, from netip.AddrPort, pkts [][]byte) int {
 	return len(pkts)
 }
 
-// descriptor calls f with the descriptor of c.
 func descriptor(t *testing.T, c *Conn, f func(fd int)) {
 	t.Helper()
 	f(c.sock.fd)

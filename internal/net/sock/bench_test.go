@@ -34,7 +34,6 @@ func BenchmarkEcho(b *testing.B) {
 	}
 }
 
-// drain receives want datagrams and answers them if there is a batch for that.
 func drain(b *testing.B, c *Conn, rx *RecvBatch, tx *SendBatch, want int) {
 	for want > 0 {
 		n, err := c.Recv(rx)

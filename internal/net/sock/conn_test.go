@@ -78,7 +78,6 @@ func TestCloseEndsRecv(t *testing.T) {
 	}
 }
 
-// TestStopReceivingKeepsSending expects that StopReceiving ends receiving only.
 func TestStopReceivingKeepsSending(t *testing.T) {
 	g := listenOn(t, "127.0.0.1:0")
 	c := g.Conns()[0]
@@ -173,8 +172,6 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestGateRace simulates a descriptor that must not be used after it is closed and
-// must be closed exactly once.
 func TestGateRace(t *testing.T) {
 	for range 200 {
 		var g gate

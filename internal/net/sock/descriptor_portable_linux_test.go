@@ -4,7 +4,6 @@ package sock
 
 import "testing"
 
-// descriptor calls f with the descriptor of c.
 func descriptor(t *testing.T, c *Conn, f func(fd int)) {
 	t.Helper()
 	rc, err := c.sock.conn.SyscallConn()

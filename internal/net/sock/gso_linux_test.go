@@ -72,7 +72,6 @@ func receivers(t *testing.T, n int, from netip.AddrPort) (clients []*net.UDPConn
 	return clients, to
 }
 
-// fillBatch adds datagrams of mostly one size and returns them by destination.
 func fillBatch(b *SendBatch, to []endpoint.Endpoint, rng *rand.Rand) [][][]byte {
 	want := make([][][]byte, len(to))
 	sizes := []int{150, 150, 150, 150, 150, 149, 151, 1, 0, 1400}
@@ -88,7 +87,6 @@ func fillBatch(b *SendBatch, to []endpoint.Endpoint, rng *rand.Rand) [][][]byte 
 	return want
 }
 
-// TestRunRules states which datagrams may leave together.
 func TestRunRules(t *testing.T) {
 	c := mergeable(t, "127.0.0.1:0").Conns()[0]
 	a := endpoint.UDP(netip.MustParseAddrPort("127.0.0.1:9"), 0, 0)
@@ -285,7 +283,6 @@ func TestCorruptingKernels(t *testing.T) {
 	}
 }
 
-// TestMergeAllocs: a batch that merges allocates nothing.
 func TestMergeAllocs(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")

@@ -25,7 +25,6 @@ const (
 	benchBytes  = 190
 )
 
-// interleave runs every variant once per round.
 func interleave(b *testing.B, key string, variants []string, run func(b *testing.B, variant string)) {
 	for round := range benchRounds {
 		for _, v := range variants {

@@ -129,7 +129,6 @@ func configure(t *testing.T, what uint, req *unix.Ifreq) {
 	}
 }
 
-// TestRealLinks compares the watched interfaces of this machine with their state.
 func TestRealLinks(t *testing.T) {
 	l := WatchLinks([]netip.AddrPort{netip.MustParseAddrPort("127.0.0.2:1")})
 	lo, err := net.InterfaceByIndex(1)

@@ -8,7 +8,6 @@ import (
 	"testing"
 )
 
-// machine is a set of interfaces that a test changes.
 type machine struct {
 	interfaces []net.Interface
 	addrs      map[string][]string
@@ -156,7 +155,6 @@ func TestLinksDown(t *testing.T) {
 	}
 }
 
-// TestLinksLate: a system that does not answer at first is queried again.
 func TestLinksLate(t *testing.T) {
 	m := newMachine()
 	m.err = errors.New("no descriptors left")

@@ -170,7 +170,6 @@ func descriptorsChild() (err error) {
 // descriptorLimit is the limit of the process that has no descriptor left.
 const descriptorLimit = 64
 
-// holdDescriptors lowers the limit, and opens files until none can be.
 func holdDescriptors() (held []*os.File, err error) {
 	if err := lowerDescriptors(descriptorLimit); err != nil {
 		return nil, err

@@ -16,7 +16,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// TestLoopback sends datagrams of all sizes both ways.
 func TestLoopback(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
 		t.Run(addr, func(t *testing.T) {
@@ -57,7 +56,6 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// TestBatch sends more than a batch holds and expects order and full batches.
 func TestBatch(t *testing.T) {
 	g := listen(t, Config{Addr: netip.MustParseAddrPort("127.0.0.1:0"), Batch: 8}, 1)
 	c := g.Conns()[0]
@@ -81,7 +79,6 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// TestSendRefused mixes destinations the real kernel refuses into a batch.
 func TestSendRefused(t *testing.T) {
 	g := listenOn(t, "127.0.0.1:0")
 	c := g.Conns()[0]
@@ -192,7 +189,6 @@ func TestWildcardAnswersFromAddressSentTo(t *testing.T) {
 	}
 }
 
-// TestForeignLocal sends to endpoints with an unassigned local number.
 func TestForeignLocal(t *testing.T) {
 	g := listen(t, Config{Addr: netip.MustParseAddrPort("0.0.0.0:0"), Listener: 1}, 1)
 	c := g.Conns()[0]
@@ -213,8 +209,6 @@ func TestForeignLocal(t *testing.T) {
 	}
 }
 
-// TestGroupSpreadsPeers opens four sockets on one port and expects that peers
-// with many source ports reach all of them, and each peer only one.
 func TestGroupSpreadsPeers(t *testing.T) {
 	g := listen(t, Config{Addr: netip.MustParseAddrPort("127.0.0.1:0")}, 4)
 	if !g.Capabilities().ReusePort {
@@ -313,8 +307,6 @@ func TestListenErrors(t *testing.T) {
 	}
 }
 
-// TestSecondInstance expects that a port in use is refused, whether the sockets
-// on it share it among themselves or not.
 func TestSecondInstance(t *testing.T) {
 	for _, first := range []int{1, 2} {
 		for _, second := range []int{1, 2} {
@@ -339,7 +331,6 @@ func TestMappedListenAddress(t *testing.T) {
 	}
 }
 
-// TestDualStack listens on both wildcards with the same port.
 func TestDualStack(t *testing.T) {
 	needV6(t)
 	g4, g6 := bothFamilies(t)
@@ -385,7 +376,6 @@ func bothFamilies(t *testing.T) (g4, g6 *Group) {
 	return nil, nil
 }
 
-// TestKernelDrops overruns a small read buffer.
 func TestKernelDrops(t *testing.T) {
 	g := listen(t, Config{Addr: netip.MustParseAddrPort("127.0.0.1:0"), ReadBuffer: 8192}, 1)
 	if !g.Capabilities().DropCounter {

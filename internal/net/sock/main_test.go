@@ -82,7 +82,6 @@ func read(t testing.TB, c *net.UDPConn) []byte {
 	return buf[:n]
 }
 
-// recvSome calls Recv until it returns datagrams.
 func recvSome(t testing.TB, c *Conn, b *RecvBatch) int {
 	t.Helper()
 	for end := time.Now().Add(testkit.WaitLimit); time.Now().Before(end); {
@@ -98,7 +97,6 @@ func recvSome(t testing.TB, c *Conn, b *RecvBatch) int {
 	return 0
 }
 
-// serve echoes until the socket is closed.
 func serve(c *Conn) error {
 	rx, tx := c.NewRecvBatch(), c.NewSendBatch(MaxBatch)
 	for {

@@ -68,7 +68,6 @@ func TestMapFile(t *testing.T) {
 	}
 }
 
-// TestMapFileTwice: two mappings of one file are the same memory.
 func TestMapFileTwice(t *testing.T) {
 	if !mappable() {
 		t.Skipf("%s has no mappings here", runtime.GOOS)

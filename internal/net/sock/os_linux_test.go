@@ -217,7 +217,6 @@ func TestMapFileFull(t *testing.T) {
 	}
 }
 
-// TestThreadTime: the CPU time of a thread grows while it runs.
 func TestThreadTime(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -229,7 +228,6 @@ func TestThreadTime(t *testing.T) {
 	}
 }
 
-// TestTimerSlack: the kernel accepts the smallest timer slack.
 func TestTimerSlack(t *testing.T) {
 	runtime.LockOSThread() // for ever: the thread ends with its timer slack
 	if err := SetTimerSlack(1); err != nil {

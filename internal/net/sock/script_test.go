@@ -16,7 +16,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// fate is the handling of one entry by a scripted kernel.
 type fate struct {
 	refuse   bool          // for ever, with errno, which may be 0
 	errno    syscall.Errno // of the refusal or of the retries
@@ -51,7 +50,6 @@ func (s *script) send(b *SendBatch, first, end int) (int, syscall.Errno) {
 	return end - first, 0
 }
 
-// recvScript and sendScript are kernels with one call replaced.
 type (
 	recvScript struct {
 		kernel
@@ -75,7 +73,6 @@ var refusals = []syscall.Errno{
 	syscall.EMSGSIZE, syscall.ECONNREFUSED, syscall.ENETDOWN,
 }
 
-// scripts is how many random kernels a test tries.
 func scripts() uint64 {
 	if testkit.RaceEnabled {
 		return 2_000
@@ -145,7 +142,6 @@ func TestSendScripts(t *testing.T) {
 	}
 }
 
-// TestSendFixedScripts states the rules one by one.
 func TestSendFixedScripts(t *testing.T) {
 	type step struct {
 		n     int

@@ -114,7 +114,6 @@ func TestSteerByCPU(t *testing.T) {
 	}
 }
 
-// TestSteerOthersByHash: datagrams on a CPU without a socket are spread.
 func TestSteerOthersByHash(t *testing.T) {
 	cpus := allowedCPUs(t, 2)
 	g := listen(t, Config{Addr: netip.MustParseAddrPort("127.0.0.1:0")}, 2)
@@ -129,7 +128,6 @@ func TestSteerOthersByHash(t *testing.T) {
 	}
 }
 
-// TestSteerRefused: after a refusal the hash spreads the peers as before.
 func TestSteerRefused(t *testing.T) {
 	cpu := allowedCPUs(t, 1)[0]
 	g := listen(t, Config{Addr: netip.MustParseAddrPort("127.0.0.1:0")}, 2)
