@@ -141,7 +141,7 @@ func TestTakeBack(t *testing.T) {
 	}
 }
 
-// TestSquatting: an endpoint that was bound with a forged source does not keep its player out.
+// TestSquatting: a BIND with a forged source does not keep the player of that address out.
 func TestSquatting(t *testing.T) {
 	r := newRig(t, Config{})
 	host := r.host(udpN(0), 4)

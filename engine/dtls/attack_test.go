@@ -153,7 +153,7 @@ func TestResumeOfEnded(t *testing.T) {
 	wantAlive(t, "bound again", []*peer{back})
 }
 
-// TestForgedLockout: forged messages at a player's address do not end its handshake with a cookie.
+// TestForgedLockout: forged messages at a player's address do not block a handshake with a cookie.
 func TestForgedLockout(t *testing.T) {
 	t.Parallel()
 	for _, direct := range []int{0, -1} {
