@@ -132,7 +132,7 @@ func TestPingMatches(t *testing.T) {
 	code, stdout, stderr = runPing(t, "--transport", "ws,wss", at["http"])
 	rows := strings.Split(strings.TrimSpace(stdout), "\n")
 	if code != exitFailed || !strings.Contains(stderr, "not every match was played") || len(rows) != 6 ||
-		!contains(rows[1], []string{"eu ", at["udp"]}) || !contains(rows[4], []string{"ws ", " ms ", " 0% ", " eu  "}) ||
+		!contains(rows[1], []string{"eu ", at["udp"]}) || !contains(rows[4], []string{"ws ", " ms ", " 0% ", " in eu"}) ||
 		!contains(rows[5], []string{"wss ", " - ", "open: the relay offers no endpoint for wss"}) {
 		t.Errorf("code %d:\n%s%s", code, stdout, stderr)
 	}

@@ -59,7 +59,7 @@ func Once(ctx context.Context, w io.Writer, cfg Config, asJSON bool) error {
 		if len(found) > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, matchRow, "TRANSPORT", "CONNECTED", "ROUND TRIP", "LOSS", "REGION  ADDRESS")
+		fmt.Fprintf(w, matchRow, "TRANSPORT", "CONNECTED", "ROUND TRIP", "LOSS", "RELAY")
 	}
 	var all []match
 	failed := false
@@ -159,7 +159,7 @@ func writeSites(w io.Writer, all []client.Quality) error {
 const matchRow = "%-9s  %-9s  %-10s  %-4s  %s\n"
 
 func (m match) write(w io.Writer) {
-	rest := m.Region + "  " + m.Addr
+	rest := m.Addr + " in " + m.Region
 	if m.Err != nil {
 		rest = m.step + ": " + m.Err.Error()
 	}
