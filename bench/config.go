@@ -355,7 +355,6 @@ func (cfg *Config) check(d Dialect) error {
 	return nil
 }
 
-// conflict is a reason why a configuration has no meaning.
 type conflict struct {
 	exists bool
 	reason string

@@ -94,7 +94,6 @@ func ownsPort(pid int, protocol string, port uint16) (owns, known bool) {
 	return false, known
 }
 
-// processUse is what a process used between two readings, when datagrams arrived.
 func processUse(pid int, a, b processSample, datagrams uint64) Process {
 	p := Process{
 		PID: pid, Wall: time.Duration(b.at - a.at), Datagrams: datagrams, RSS: uint64(b.stat.ResidentMemory()), Threads: len(b.threads),

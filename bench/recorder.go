@@ -35,7 +35,6 @@ func newPhases(cfg *Config) phases {
 	return p
 }
 
-// interrupt ends the measured interval at once.
 func (p *phases) interrupt(now int64) {
 	if !p.interrupted && now < p.end {
 		p.interrupted, p.end, p.stop = true, now, now+p.drain

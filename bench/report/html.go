@@ -156,7 +156,6 @@ func (s *pageData) compare(runs []bench.Result, names []string) {
 	}
 }
 
-// addColumn adds a column with values by the names of rows, which it adds if they are missing.
 func (t *table) addColumn(head string, cells [][2]string) {
 	t.Head = append(t.Head, head)
 	for _, c := range cells {

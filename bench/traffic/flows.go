@@ -78,7 +78,6 @@ func (r *rate) UnmarshalYAML(n *yaml.Node) error {
 
 type sizes []sizeShare
 
-// sizeShare is a range of sizes in bytes, all of them equally likely, and its share.
 type sizeShare struct {
 	low, high int
 	share     float64 // of 1

@@ -15,7 +15,6 @@ const partHeaderLen = 4 + 2
 
 const rpcLenLimit = 1 << 20
 
-// addParts adds a large RPC in parts. head goes before the payload.
 func (q *rpcQueue) addParts(head, payload []byte, room int) {
 	index := uint16(indexFirstPart)
 	for len(payload) > 0 {

@@ -99,7 +99,6 @@ func (d *Driver) requestAuto() {
 	}
 }
 
-// takeAutoError returns the error of AutoConnect once.
 func (q *requests) takeAutoError() error {
 	if q.auto == nil {
 		return nil

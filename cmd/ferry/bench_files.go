@@ -15,7 +15,6 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// fileFormats are the formats of results, by the flag that names the file.
 var fileFormats = []struct {
 	flag, usage string
 	write       func(io.Writer, ...bench.Result) error

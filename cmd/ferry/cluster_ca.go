@@ -122,7 +122,6 @@ func issueCert(out io.Writer, cmd *cli.Command, dir string, role rpc.Role) error
 	return printFiles(out, cert, key, issued.NotAfter())
 }
 
-// revokeCert adds a certificate to the revocation list in the file of the authority.
 func revokeCert(out io.Writer, cmd *cli.Command, dir string) error {
 	name := cmd.String("name")
 	if name == "" || name != filepath.Base(name) || name == "ca" {

@@ -56,7 +56,6 @@ type ctlCommand struct {
 
 type ctlAction func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error
 
-// show shows the answer to a request.
 func show(newRequest func() ctl.Request) ctlAction {
 	return showParsed(func(*cli.Command) (ctl.Request, error) { return newRequest(), nil })
 }
@@ -148,7 +147,6 @@ func curlFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "curl", Usage: "print the equivalent curl command instead of making the call"}
 }
 
-// watchFlags returns answerFlags and the flags of repeated output.
 func watchFlags() []cli.Flag { return watchFormatFlags("table or json") }
 
 func watchFormatFlags(formats string) []cli.Flag {

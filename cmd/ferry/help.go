@@ -28,12 +28,10 @@ func init() {
 // helpAll is the flag that shows every option of a command with settings.
 const helpAll = "help-all"
 
-// settingModes are the commands whose options are settings, and the mode of each.
 var settingModes = map[string]process.Mode{
 	"serve": process.Serve, "relay": process.Relay, "api": process.API, "dev": process.Dev, "check": process.Serve,
 }
 
-// withHelpAll adds --help-all to a command whose options are settings.
 func withHelpAll(cmd *cli.Command) *cli.Command {
 	cmd.Flags = append(cmd.Flags, &cli.BoolFlag{Name: helpAll, Usage: "show help with all options"})
 	action := cmd.Action
@@ -54,7 +52,6 @@ const (
 	minHelpWide = 40
 )
 
-// option is a line of the options of a command.
 type option struct {
 	group string // "" for those that every command may have
 	name  string // as it is typed, with its placeholder

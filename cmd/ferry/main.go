@@ -85,7 +85,6 @@ func (s streams) run(ctx context.Context, args []string) int {
 	return code
 }
 
-// logFormatJSON is a value of the setting log_format.
 const logFormatJSON = "json"
 
 // asksForJSON reports whether a command line that may be wrong elsewhere, or the variable of the
@@ -242,7 +241,6 @@ func (s *signals) onReload(do func()) (undo func()) { return setUntil(s, &s.relo
 // onUpgrade sets the action of SIGUSR2 until undo is called.
 func (s *signals) onUpgrade(do func()) (undo func()) { return setUntil(s, &s.upgrade, do) }
 
-// setUntil sets a field of s until undo is called.
 func setUntil[T any](s *signals, field *T, value T) (undo func()) {
 	set := func(value T) {
 		s.mu.Lock()
@@ -281,7 +279,6 @@ func (s *signals) background(sig os.Signal) (do func(), ok bool) {
 	return nil, false
 }
 
-// takeFirst returns the action of the first signal and removes it.
 func (s *signals) takeFirst() (do func() error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

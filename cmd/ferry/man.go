@@ -32,7 +32,6 @@ Example:
 	}
 }
 
-// writeManPages writes the page of a command and of those below it.
 func writeManPages(cmd *cli.Command, dir string) error {
 	name := strings.ReplaceAll(cmd.FullName(), " ", "-") + ".1"
 	if err := os.WriteFile(filepath.Join(dir, name), md2man.Render([]byte(manPage(cmd))), 0o644); err != nil {
@@ -49,7 +48,6 @@ func writeManPages(cmd *cli.Command, dir string) error {
 // markdown quotes what Markdown would read as its own.
 var markdown = strings.NewReplacer(`\`, `\\`, "*", `\*`, "_", `\_`, "<", `\<`, "`", "\\`", "[", `\[`)
 
-// manPage returns the page of a command in the Markdown of go-md2man.
 func manPage(cmd *cli.Command) string {
 	var b strings.Builder
 	dashed := strings.ReplaceAll(cmd.FullName(), " ", "-")

@@ -17,7 +17,6 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// settingCommand completes a command whose options are settings.
 func (s streams) settingCommand(c *cli.Command) *cli.Command { return s.command(withHelpAll(c)) }
 
 // processCommand completes a command with a log. If that is JSON, so is the error of the command.
@@ -36,7 +35,6 @@ func processCommand(s streams, c *cli.Command, defaults config.Config) *cli.Comm
 	return s.settingCommand(c)
 }
 
-// jsonError is an error that is written as a record of a JSON log.
 type jsonError struct{ error }
 
 func (e jsonError) Unwrap() error { return e.error }

@@ -94,7 +94,6 @@ func didYouMean(typed string, names []string, as func(string) string) string {
 	return "; did you mean " + as(best) + "?"
 }
 
-// unknownCommand is the error for a command that cmd does not have.
 func unknownCommand(cmd *cli.Command, format string) error {
 	typed := cmd.Args().First()
 	var names []string

@@ -304,7 +304,6 @@ func (p *path) setLocalAddr(d localAddr) {
 	}
 }
 
-// setNextHop stores by which frame a next hop sends, or that the program does not.
 func (p *path) setNextHop(nextHop table.NextHop) {
 	hop := p.hops[nextHop]
 	mac, known := p.resolver.Neighbour(hop.Interface, hop.Via)

@@ -208,7 +208,6 @@ func (s *stream) appendFrame(dst []byte, opcode byte, msg []byte) []byte {
 	return dst
 }
 
-// errFrame is the error of a frame that a relay does not send.
 var errFrame = errors.New("bench: invalid frame of a WebSocket")
 
 func (s *stream) nextFrame() (opcode byte, msg []byte, ok bool, err error) {

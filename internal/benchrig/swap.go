@@ -43,7 +43,6 @@ func (d Direct) Open(_ context.Context, p Plan) (*Rig, error) {
 	return r, nil
 }
 
-// newHeaderRig returns the rig of a plan with headers of a size, which are zeros.
 func newHeaderRig(p Plan, size int) (*Rig, error) {
 	r, err := NewRig(p)
 	if err != nil {

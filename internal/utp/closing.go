@@ -37,7 +37,6 @@ type closing struct {
 	tokens      []Token // the last that were closed, oldest first
 }
 
-// pendingDisconnect is a disconnect that is repeated, since it is not acknowledged.
 type pendingDisconnect struct {
 	to    address.Addr
 	token Token

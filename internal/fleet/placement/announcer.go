@@ -152,7 +152,6 @@ func (a *Announcer) Run(ctx context.Context) error {
 	}
 }
 
-// doDue makes all calls that are due. While the store fails, only heartbeats are due.
 func (a *Announcer) doDue(ctx context.Context) {
 	for ctx.Err() == nil && !time.Now().Before(a.store.retryAt) {
 		switch {

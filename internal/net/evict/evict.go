@@ -126,7 +126,6 @@ func (o *owner[K, V]) precedes(other *owner[K, V]) bool {
 
 func (o *owner[K, V]) setRank(rank int) { o.rank = rank }
 
-// ranked is an element of a [ranking], which knows its index there.
 type ranked[E any] interface {
 	precedes(other E) bool
 	setRank(rank int)

@@ -27,7 +27,6 @@ func Undrain(node string) Request {
 	return tableOf(Call{Method: http.MethodDelete, Path: nodePath(node) + "/drain"}, drainLine)
 }
 
-// nodePath is before the path of a page about a node.
 func nodePath(node string) string {
 	if node == "" {
 		return ""

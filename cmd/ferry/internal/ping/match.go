@@ -90,7 +90,6 @@ func (m *matches) round(ctx context.Context, done func(match)) {
 	}
 }
 
-// matchTimeout bounds a match, from the allocation on.
 const matchTimeout = 20 * time.Second
 
 func (m *matches) play(ctx context.Context, transport string) match {
@@ -105,7 +104,6 @@ func (m *matches) play(ctx context.Context, transport string) match {
 	return played
 }
 
-// playSteps returns the step that failed, with its error.
 func (m *matches) playSteps(ctx context.Context, played *match) (step string, err error) {
 	allocation, err := m.API.Allocate(ctx, api.AllocateRequest{MaxConnections: 1, Region: m.Region})
 	if err != nil {

@@ -155,7 +155,6 @@ func writeSites(w io.Writer, all []client.Quality) error {
 	return table.Flush()
 }
 
-// matchRow is a row of the table of matches, which appears row by row.
 const matchRow = "%-9s  %-9s  %-10s  %-4s  %s\n"
 
 func (m match) write(w io.Writer) {

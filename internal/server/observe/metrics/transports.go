@@ -18,7 +18,6 @@ func (m *Metrics) writeDTLS(w io.Writer) {
 	p.flush(w)
 }
 
-// writeWebSocket writes the counts of connections and messages.
 func (m *Metrics) writeWebSocket(w io.Writer) {
 	st := m.cfg.WebSocket()
 	var p page

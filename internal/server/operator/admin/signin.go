@@ -36,7 +36,6 @@ type failedSignIns struct {
 	logged    time.Time
 }
 
-// clientAddress returns the address that counts for a request.
 func clientAddress(r *http.Request) netip.Prefix { return forwarded.Find(r, nil).Prefix }
 
 // count counts a failure at an address. wait is how long the address is beyond its rate, and
@@ -88,7 +87,6 @@ type exchangeGate struct {
 	byAddress map[netip.Prefix]*addressGate
 }
 
-// addressGate is the gate of one address, as long as it has calls.
 type addressGate struct {
 	slots chan struct{}
 	calls int

@@ -83,7 +83,6 @@ func usagePages(mux *http.ServeMux, relay *RelayConfig) {
 	})
 }
 
-// playerQuery is the parsed query of /usage/players.
 type playerQuery struct {
 	project, environment, sort string
 	top                        int
@@ -113,7 +112,6 @@ func parsePlayerQuery(query url.Values) (playerQuery, error) {
 	return q, err
 }
 
-// playerUsagePage registers GET /usage/players of a relay.
 func playerUsagePage(mux *http.ServeMux, history History) {
 	mux.HandleFunc("GET /usage/players", func(w http.ResponseWriter, r *http.Request) {
 		var usage operator.PlayersUsage
@@ -203,7 +201,6 @@ func projectOf(u engine.Usage) operator.ProjectUsage {
 	return p
 }
 
-// nonZero returns the counts that are not zero.
 func nonZero(counts map[string]uint64) map[string]uint64 {
 	some := maps.Clone(counts)
 	maps.DeleteFunc(some, func(_ string, n uint64) bool { return n == 0 })

@@ -141,7 +141,6 @@ func outcomeText(m *engine.Captured) string {
 	return cmp.Or(m.Outcome, "not decided when the capture ended")
 }
 
-// sessionKinds are the transports with sessions of this program.
 var sessionKinds = map[string]byte{"dtls": 3, "ws": 4}
 
 // sessionAddrs returns addresses for a session: 2001:db8:0:KIND::SERIAL and 2001:db8::1.

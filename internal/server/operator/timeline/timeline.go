@@ -198,7 +198,6 @@ func (t *Timeline) newestOf(id proto.AllocationID) iter.Seq[*entry] {
 	}
 }
 
-// newestOfProject are the events of a project in the ring, the newest first.
 func (t *Timeline) newestOfProject(project string) iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		for n := t.ofProject[project]; n >= t.oldest() && n != 0 && yield(t.at(n)); n = t.at(n).beforeOfProject {
