@@ -94,7 +94,6 @@ func (j *jsonID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// newFerry returns the dialect of a relay, and counts the calls of its API.
 func newFerry(t *testing.T, relay *enginetest.Relay) (d bench.Dialect, calls *atomic.Int64) {
 	t.Helper()
 	base, calls := serveAPI(t, relay)
@@ -160,7 +159,6 @@ func onIdleMachine(r bench.Result) bool {
 	return longest < 5*time.Millisecond
 }
 
-// TestFerryNetcode plays matches through the real relay.
 func TestFerryNetcode(t *testing.T) {
 	d, _ := newFerry(t, enginetest.StartIdle(t, 0))
 	cfg := ferryConfig(bench.ShapeNetcode)

@@ -186,7 +186,6 @@ func TestRunCancelledEarly(t *testing.T) {
 	}
 }
 
-// remoteDialect is a dialect whose relay is not on this machine.
 type remoteDialect struct{ benchrig.Direct }
 
 func (d remoteDialect) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig, error) {

@@ -113,7 +113,6 @@ func (l lyingRelay) simulate(t *testing.T, cfg Config) Result {
 	return r
 }
 
-// within2 fails unless a figure is within 2 % of what was done.
 func within2[T int | uint64 | float64 | time.Duration](t *testing.T, name string, got, want T) {
 	t.Helper()
 	if math.Abs(float64(got)-float64(want)) > 0.02*math.Abs(float64(want)) {

@@ -255,7 +255,6 @@ func (l *lyingServer) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig,
 	return r, nil
 }
 
-// runLying makes a run with a lying server. Each datagram counts.
 func runLying(t *testing.T, l *lyingServer, cfg Config) Result {
 	t.Helper()
 	l.listen(t)
@@ -280,7 +279,6 @@ func runLying(t *testing.T, l *lyingServer, cfg Config) Result {
 	return r
 }
 
-// connected are the transports with connections.
 var connected = []Transport{TransportDTLS, TransportWS, TransportWSS}
 
 // TestLossByTransport: what the relay loses is counted, and is the server's.

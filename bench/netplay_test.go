@@ -17,7 +17,6 @@ func matchesConfig() Config {
 	}
 }
 
-// checkMatches fails unless every command and snapshot reached its game.
 func checkMatches(t *testing.T, r Result) {
 	t.Helper()
 	n := r.Netcode

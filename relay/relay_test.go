@@ -33,7 +33,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// exchange sends a datagram each way.
 func exchange(t *testing.T, host *client.Session, toHost *client.Peer) {
 	t.Helper()
 	var peer *client.Peer
@@ -120,7 +119,6 @@ func TestPaths(t *testing.T) {
 	exchange(t, host, toHost)
 }
 
-// socketConn is a client.Conn over a WebSocket.
 type socketConn struct {
 	*cws.Conn
 	server netip.AddrPort
@@ -320,7 +318,6 @@ func TestPlacer(t *testing.T) {
 	}
 }
 
-// events collects what hooks report.
 type events struct {
 	mu    sync.Mutex // guards lines
 	lines []string
@@ -494,7 +491,6 @@ func TestOwnServer(t *testing.T) {
 	}
 }
 
-// storeWithoutMove is a store whose codes do not survive a host.
 type storeWithoutMove struct{ alloc.Store }
 
 // TestConfigErrors: New refuses what would not work, and closes what it has opened.

@@ -24,14 +24,12 @@ func render(t *testing.T, runs ...bench.Result) string {
 	return b.String()
 }
 
-// element is what a test wants to know of a parsed page.
 type element struct {
 	name  string
 	attrs map[string]string
 	depth int
 }
 
-// cutScript returns a page without its one script, and the plots that the script draws.
 func cutScript(t *testing.T, page string) (rest string, plots []plot) {
 	t.Helper()
 	before, code, ok := strings.Cut(page, "<script>\nconst plots = ")

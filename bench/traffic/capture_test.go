@@ -30,7 +30,6 @@ type sent struct {
 
 var epoch = time.Unix(1_700_000_000, 123_456_000)
 
-// frame returns the IP packet of a datagram, in Ethernet with a VLAN if that is true.
 func frame(t testing.TB, s sent, ethernet bool) []byte {
 	t.Helper()
 	from, to := net.UDPAddrFromAddrPort(mustAddr(t, s.from)), net.UDPAddrFromAddrPort(mustAddr(t, s.to))
@@ -57,7 +56,6 @@ func frame(t testing.TB, s sent, ethernet bool) []byte {
 	return b.Bytes()
 }
 
-// capture returns a pcapng file, of which each frame has at most snap bytes.
 func capture(t testing.TB, all []sent, ethernet bool, snap int) []byte {
 	t.Helper()
 	link := layers.LinkTypeRaw
@@ -131,7 +129,6 @@ func TestReadCapture(t *testing.T) {
 	}
 }
 
-// sharkLines returns time, addresses, ports and UDP length of each datagram.
 func sharkLines(t *testing.T, file string) (lines []string) {
 	t.Helper()
 	args := []string{"-r", file, "-T", "fields", "-E", "separator= "}

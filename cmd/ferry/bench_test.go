@@ -22,7 +22,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// ferry runs a command line in this process.
 func ferry(ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	var out, err text
 	code = run(ctx, append([]string{"ferry"}, args...), nil, &out, &err)
@@ -219,7 +218,6 @@ func TestBenchUsage(t *testing.T) {
 	}
 }
 
-// TestBench loads the real relay, measures it, and reads what was written.
 func TestBench(t *testing.T) {
 	t.Parallel()
 	server, at := dev(t)
@@ -631,7 +629,6 @@ func TestBenchServerEnds(t *testing.T) {
 	}
 }
 
-// TestBenchNetcode plays matches through the real relay.
 func TestBenchNetcode(t *testing.T) {
 	t.Parallel()
 	server, at := dev(t)

@@ -17,7 +17,6 @@ import (
 	"github.com/ferryrelay/ferry/bench/report"
 )
 
-// writeCertificate writes the certificate of httptest, for example.com and loopback, and its key.
 func writeCertificate(t *testing.T) (cert, key string) {
 	t.Helper()
 	server := httptest.NewTLSServer(http.NotFoundHandler())
@@ -38,7 +37,6 @@ func writeCertificate(t *testing.T) (cert, key string) {
 	return filepath.Join(dir, "cert"), filepath.Join(dir, "key")
 }
 
-// familyRelay launches a relay at loopback of both families, and returns its addresses.
 func familyRelay(t *testing.T, args ...string) (p *ferryProcess, at map[string]string) {
 	t.Helper()
 	p = launch(t, nil, append([]string{
@@ -120,7 +118,6 @@ func TestBenchTransports(t *testing.T) {
 	}
 }
 
-// metricsOf returns the samples of an admin page.
 func metricsOf(t *testing.T, admin string) map[string]float64 {
 	t.Helper()
 	res, err := http.Get(admin + "/metrics")

@@ -18,7 +18,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// operated is a running ferry and what an operator types about it.
 type operated struct {
 	*ferryProcess
 	admin, http string
@@ -31,7 +30,6 @@ func operate(t *testing.T, args ...string) *operated {
 	return operateIn(t, nil, args...)
 }
 
-// operateIn is operate with an environment.
 func operateIn(t *testing.T, env []string, args ...string) *operated {
 	t.Helper()
 	p := launch(t, env, args...)
@@ -40,7 +38,6 @@ func operateIn(t *testing.T, env []string, args ...string) *operated {
 	return &operated{ferryProcess: p, admin: at["admin"], http: at["http"]}
 }
 
-// ctl runs a command against it, which has to end with that code.
 func (o *operated) ctl(code int, args ...string) (stdout, stderr string) {
 	o.t.Helper()
 	var out, errs strings.Builder
@@ -51,7 +48,6 @@ func (o *operated) ctl(code int, args ...string) (stdout, stderr string) {
 	return out.String(), errs.String()
 }
 
-// wants runs a command that has to work and to show all of that.
 func (o *operated) wants(args string, want ...string) string {
 	o.t.Helper()
 	out, _ := o.ctl(exitOK, strings.Fields(args)...)
@@ -63,7 +59,6 @@ func (o *operated) wants(args string, want ...string) string {
 	return out
 }
 
-// refuses runs a command that has to fail with that text.
 func (o *operated) refuses(args, want string) {
 	o.t.Helper()
 	if _, errs := o.ctl(exitFailed, strings.Fields(args)...); !strings.Contains(errs, want) {
@@ -71,7 +66,6 @@ func (o *operated) refuses(args, want string) {
 	}
 }
 
-// session is a player of package client until the test ends.
 func session(t *testing.T, ticket client.Ticket) *client.Session {
 	t.Helper()
 	s, err := client.New(client.Config{Ticket: ticket})
@@ -135,7 +129,6 @@ func (o *operated) match() (m match) {
 	return m
 }
 
-// caller returns a client of the API.
 func (o *operated) caller() *api.Client { return &api.Client{BaseURL: o.http, Token: o.token} }
 
 // TestCtl: an operator looks at a match, kicks its player, closes its host and
@@ -371,7 +364,6 @@ func TestClusterCA(t *testing.T) {
 	checkRoles(t, dir, stateDir)
 }
 
-// checkRoles asks ferry check about one file for all roles.
 func checkRoles(t *testing.T, dir, stateDir string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ferry.yaml")

@@ -11,7 +11,6 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// helpOf returns what a command line prints.
 func helpOf(t *testing.T, line string) string {
 	t.Helper()
 	var out strings.Builder

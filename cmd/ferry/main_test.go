@@ -19,7 +19,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// binary is ferry itself, built once by TestMain and only read afterwards.
 var binary string
 
 func TestMain(m *testing.M) {
@@ -49,10 +48,8 @@ func buildAndRun(m *testing.M) int {
 // patience is how long anything may take that has to happen.
 const patience = 30 * time.Second
 
-// text collects what a process writes.
 type text = testkit.LogBuffer
 
-// ferryProcess is ferry as the system sees it.
 type ferryProcess struct {
 	*exec.Cmd
 	t      *testing.T
@@ -89,7 +86,6 @@ func launch(t *testing.T, env []string, args ...string) *ferryProcess {
 	return p
 }
 
-// untilReady returns the lines that the process prints, up to the ready line.
 func (p *ferryProcess) untilReady() (lines []string) {
 	p.t.Helper()
 	timer := time.After(patience)
@@ -141,7 +137,6 @@ func (p *ferryProcess) exit() int {
 	return p.ProcessState.ExitCode()
 }
 
-// says waits until standard error holds want.
 func (p *ferryProcess) says(want string) {
 	p.t.Helper()
 	for deadline := time.Now().Add(patience); !strings.Contains(p.stderr.String(), want); time.Sleep(time.Millisecond) {

@@ -15,7 +15,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// silence is a UDP address that never answers.
 func silence(t *testing.T) string {
 	t.Helper()
 	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
@@ -26,13 +25,11 @@ func silence(t *testing.T) string {
 	return conn.LocalAddr().String()
 }
 
-// runPing runs ferry ping.
 func runPing(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	return ferry(t.Context(), append([]string{"ping"}, args...)...)
 }
 
-// pingReport is what --json writes.
 type pingReport struct {
 	Sites, Matches []struct {
 		Transport, Region, Address, Error string

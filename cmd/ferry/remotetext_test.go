@@ -57,7 +57,6 @@ func fill(v reflect.Value) {
 	}
 }
 
-// evilServer answers every page with evil texts: as JSON, or as an error.
 func evilServer(t *testing.T, failing bool) string {
 	pages := map[string]any{
 		"/nodes": new(operator.Nodes), "/allocations": new(operator.Allocations), "/allocations/x/players": new(operator.Allocations),
@@ -116,7 +115,6 @@ func quoted(t *testing.T) string {
 	return string(b)
 }
 
-// wantText fails for a character that changes a terminal.
 func wantText(t *testing.T, what, text string) {
 	t.Helper()
 	for _, r := range text {

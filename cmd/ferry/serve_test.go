@@ -115,7 +115,6 @@ func TestJSONLog(t *testing.T) {
 	}
 }
 
-// makeCluster makes the certificate of an API process, and returns its files and that of the authority.
 func makeCluster(t *testing.T) (cert, key, ca string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -247,7 +246,6 @@ type allocation struct {
 	} `json:"data"`
 }
 
-// call asks the API as curl would.
 func call(t *testing.T, url, body string, want int) (a allocation) {
 	t.Helper()
 	res, err := http.Post(url, "application/json", strings.NewReader(body))
@@ -388,7 +386,6 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// settings writes a file that serve takes, plus lines, and returns its path.
 func settings(t *testing.T, lines ...string) string {
 	t.Helper()
 	text := `udp: 127.0.0.1:0
@@ -407,7 +404,6 @@ tokens:
 	return path
 }
 
-// TestExitCodes goes through command lines that end by themselves.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	good := settings(t)

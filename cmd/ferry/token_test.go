@@ -14,7 +14,6 @@ import (
 
 const devKey = "a-development-key-of-the-tests-0123456789"
 
-// keyFile writes a development key.
 func keyFile(t *testing.T, key string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "dev.key")
@@ -24,7 +23,6 @@ func keyFile(t *testing.T, key string) string {
 	return path
 }
 
-// minted runs ferry token.
 func minted(t *testing.T, args ...string) string {
 	t.Helper()
 	var stdout, stderr strings.Builder
@@ -94,7 +92,6 @@ func TestTokenOpensServe(t *testing.T) {
 	}
 }
 
-// refusals goes through tokens that serve refuses, and through the quotas.
 func refusals(t *testing.T, key string, token func(more ...string) string, allocate func(token string) (int, string)) {
 	t.Helper()
 	for name, c := range map[string]struct {

@@ -118,7 +118,6 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// hears waits until the service manager was told all of that.
 func hears(t *testing.T, told *net.UnixConn, all ...string) {
 	t.Helper()
 	if err := told.SetReadDeadline(time.Now().Add(patience)); err != nil {
@@ -134,7 +133,6 @@ func hears(t *testing.T, told *net.UnixConn, all ...string) {
 	}
 }
 
-// exchange sends a message each way.
 func (m *match) exchange(t *testing.T, text string) {
 	t.Helper()
 	for _, way := range [][2]*client.Peer{{m.toHost, m.toPlayer}, {m.toPlayer, m.toHost}} {

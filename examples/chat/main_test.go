@@ -18,7 +18,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// person is a running chat, and what its terminal shows.
 type person struct {
 	lines  chan string
 	screen testkit.LogBuffer
@@ -39,7 +38,6 @@ func start(t *testing.T, relay *api.Client, code string) *person {
 	return p
 }
 
-// said returns the lines on the screen that somebody said.
 func (p *person) said() (all []string) {
 	for line := range strings.Lines(p.screen.String()) {
 		if !strings.HasPrefix(line, "join code") {

@@ -20,7 +20,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// embedded is a running server.
 type embedded struct {
 	url  string
 	http http.Client
@@ -47,7 +46,6 @@ func start(t *testing.T, token string) *embedded {
 	return e
 }
 
-// page returns the page at the root.
 func (e *embedded) page(t *testing.T) string {
 	t.Helper()
 	resp, err := e.http.Get(e.url)
@@ -153,7 +151,6 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-// open runs a session until the test ends.
 func open(t *testing.T, ticket client.Ticket) *client.Session {
 	t.Helper()
 	s, err := client.New(client.Config{Ticket: ticket})

@@ -34,13 +34,11 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// delivery is a message that a transport delivered.
 type delivery struct {
 	serial uint64
 	msg    string
 }
 
-// intake is an engine.Intake that keeps what is delivered.
 type intake chan delivery
 
 func (in intake) Deliver(serial uint64, msg []byte) bool {

@@ -64,7 +64,6 @@ func TestAcceptKeepsFaith(t *testing.T) {
 	}
 }
 
-// messages returns one of each kind with fields from a generator.
 func messages(rng *rand.Rand) []Packet {
 	token := func() Token { return Token(rng.Uint64()) }
 	some := func(n int) []byte {
@@ -122,7 +121,6 @@ func TestCutShort(t *testing.T) {
 	}
 }
 
-// le16 returns the header of a sequenced or a fragmentation stage.
 func le16(v uint16) []byte { return binary.LittleEndian.AppendUint16(nil, v) }
 
 func TestStageHeadersRefused(t *testing.T) {

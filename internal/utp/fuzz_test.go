@@ -274,7 +274,6 @@ func (p *play) read(side int) {
 	}
 }
 
-// invariants checks that the tables agree with each other.
 func (p *play) invariants() {
 	for side, e := range p.ends {
 		st := e.Stats()

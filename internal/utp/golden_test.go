@@ -159,7 +159,6 @@ func TestGoldenRelay(t *testing.T) {
 	}
 }
 
-// TestGoldenRPC is V15.
 func TestGoldenRPC(t *testing.T) {
 	want := unhex(t, "02 04030201 0700 0c00 ab0c 0800 0000")
 	got := AppendRPCPacket(nil, 0x01020304)

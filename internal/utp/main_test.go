@@ -18,7 +18,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// seeded gives the same bytes to every run.
 type seeded struct{ rng *rand.Rand }
 
 func newSeeded(seed uint64) io.Reader { return seeded{rand.New(rand.NewPCG(seed, 0))} }
@@ -35,7 +34,6 @@ func goldenRand() io.Reader {
 	return io.MultiReader(bytes.NewReader([]byte{0, 1, 2, 3, 4, 5, 6, 7}), newSeeded(9))
 }
 
-// place returns an address of its own for each number.
 func place(n int) address.Addr {
 	ip := netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
 	return address.FromUDP(netip.AddrPortFrom(ip, 7777))
@@ -128,7 +126,6 @@ func describe(list []Event) string {
 	return said
 }
 
-// take returns what became of a datagram.
 func take(e *Endpoint, from address.Addr, pkt []byte) outcome {
 	before := maps.Clone(e.stats.Drops)
 	e.Receive(from, pkt)
@@ -202,7 +199,6 @@ func (p *pair) advance(d time.Duration) {
 	tick(p.server, p.now)
 }
 
-// toServer and toClient flush one side and feed the other.
 func (p *pair) toServer() (list [][]byte) {
 	list = sent(p.client)
 	feed(p.server, clientAt, list...)
@@ -233,7 +229,6 @@ func numbered(i, n int) []byte {
 	return b
 }
 
-// Pipelines of gameObjects.
 const (
 	gameObjectsUnreliable PipelineID = 1 // fragmentation
 	gameObjectsSequenced  PipelineID = 2 // fragmentation, unreliable sequenced
@@ -271,5 +266,4 @@ func (e *Endpoint) freePackets(id ConnID, p PipelineID) int {
 	return n
 }
 
-// unsent is how many datagrams wait for Next.
 func unsent(e *Endpoint) int { return len(e.out.list) - e.out.next }

@@ -12,7 +12,6 @@ import (
 // numbers digit by digit, and says what it found as text. What a mask means it
 // says as the list of sequences that are missing, not as a number.
 
-// tape is a packet that is consumed field by field.
 type tape struct {
 	rest  []byte
 	short bool // a field reached beyond the end

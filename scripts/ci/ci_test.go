@@ -11,10 +11,8 @@ import (
 	"time"
 )
 
-// suite is the stage of the tests: it depends on package game and what that imports.
 var suite = stage{name: "suite", target: "suite", roots: []string{"game"}}
 
-// repository makes a repository with the packages game, which imports wire, and other.
 func repository(t *testing.T) *tree {
 	t.Helper()
 	dir := t.TempDir()

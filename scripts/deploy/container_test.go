@@ -13,7 +13,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// instruction is an instruction of a container file.
 type instruction struct{ word, rest string }
 
 // containerfile reads the instructions. None spans several lines.
@@ -50,7 +49,6 @@ func (i instruction) command(t *testing.T) (words []string) {
 	return words
 }
 
-// last returns an instruction of the last stage.
 func last(t *testing.T, word string) (rest string) {
 	t.Helper()
 	for _, in := range containerfile(t) {
@@ -64,7 +62,6 @@ func last(t *testing.T, word string) (rest string) {
 	return rest
 }
 
-// TestContainerfile checks stages, sources, user and ports.
 func TestContainerfile(t *testing.T) {
 	t.Parallel()
 	stages, made := []string{}, []string{"/etc/ssl/certs/ca-certificates.crt"}
@@ -172,7 +169,6 @@ func TestImagesByDigest(t *testing.T) {
 	}
 }
 
-// compose has the fields of a compose file that ours uses.
 type compose struct {
 	Name     string                       `yaml:"name"`
 	Services map[string]service           `yaml:"services"`
@@ -209,7 +205,6 @@ func readCompose(t *testing.T) (c compose) {
 	return c
 }
 
-// TestCompose checks that names, ports and files match.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	c := readCompose(t)

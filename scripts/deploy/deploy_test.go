@@ -12,7 +12,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// root is the root of the repository, which is the build context.
 const root = "../.."
 
 // binary is built once for all tests. The suite of scripts/release builds as the container
@@ -28,7 +27,6 @@ func TestMain(m *testing.M) {
 	ferrytest.Main(m)
 }
 
-// run returns the output and the exit code of the binary.
 func run(t *testing.T, args ...string) (text string, code int) {
 	t.Helper()
 	cmd := exec.Command(binary, args...)
@@ -40,7 +38,6 @@ func run(t *testing.T, args ...string) (text string, code int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// read returns the content of a file in this directory.
 func read(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(name)
@@ -50,14 +47,12 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// strict decodes one YAML document and rejects unknown keys.
 func strict(text []byte, into any) error {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
 	return d.Decode(into)
 }
 
-// tool returns the path of a program, or skips the test.
 func tool(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)

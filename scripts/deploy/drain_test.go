@@ -11,10 +11,8 @@ import (
 // datagrams.
 const spare = 30 * time.Second
 
-// longestCall is the time limit of an API call.
 const longestCall = 10 * time.Second
 
-// seconds parses a duration of systemd or a compose file.
 func seconds(t *testing.T, text string) time.Duration {
 	t.Helper()
 	text = strings.NewReplacer("min", "m", " ", "").Replace(text)

@@ -6,7 +6,6 @@ import (
 	"testing"
 )
 
-// TestKubectl checks that kubectl builds the manifests.
 func TestKubectl(t *testing.T) {
 	t.Parallel()
 	path := tool(t, "kubectl")

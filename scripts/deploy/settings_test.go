@@ -13,12 +13,10 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// settings are the flags, variables and keys of a command of the binary.
 type settings struct {
 	flags, env map[string]bool
 }
 
-// Lines of the help.
 var (
 	helpFlag = regexp.MustCompile(`(?m)^ {3}--([a-z0-9-]+)`)
 	helpEnv  = regexp.MustCompile(`\$(FERRY_[A-Z0-9_]+)`)
@@ -27,7 +25,6 @@ var (
 // promised are the flags of the fleet's roles, for a binary without these roles.
 var promised = []string{"store", "cluster", "cluster-ca", "cluster-cert", "cluster-key"}
 
-// known returns the settings of a command.
 func known(t *testing.T, command ...string) settings {
 	t.Helper()
 	s := settings{make(map[string]bool), make(map[string]bool)}
@@ -61,13 +58,11 @@ func known(t *testing.T, command ...string) settings {
 	return s
 }
 
-// commandLine is a call of the binary in a file.
 type commandLine struct {
 	where string
 	words []string // without the binary
 }
 
-// check reports unknown flags.
 func (c commandLine) check(t *testing.T) {
 	t.Helper()
 	n := 1
@@ -103,7 +98,6 @@ func (c commandLine) flag(name string) string {
 	return ""
 }
 
-// commandLines returns all calls in this directory.
 func commandLines(t *testing.T) (all []commandLine) {
 	t.Helper()
 	for _, name := range units(t) {
@@ -127,10 +121,8 @@ func commandLines(t *testing.T) (all []commandLine) {
 	return append(all, typed(t)...)
 }
 
-// shellLine matches a line of README that calls the binary.
 var shellLine = regexp.MustCompile(`(?m)^\$ (?:sudo )?(?:kubectl (?:-n \S+ )?exec \S+ -- )?/?ferry (.*)$`)
 
-// typed returns the command lines in README.
 func typed(t *testing.T) (all []commandLine) {
 	for _, m := range shellLine.FindAllStringSubmatch(read(t, "README.md"), -1) {
 		line, _, _ := strings.Cut(m[1], "#")
@@ -140,7 +132,6 @@ func typed(t *testing.T) (all []commandLine) {
 	return all
 }
 
-// TestFlags checks that every used flag exists.
 func TestFlags(t *testing.T) {
 	t.Parallel()
 	all := commandLines(t)
@@ -152,7 +143,6 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestFlagsBite checks that TestFlags detects unknown flags.
 func TestFlagsBite(t *testing.T) {
 	t.Parallel()
 	s := known(t, "serve")
@@ -164,10 +154,8 @@ func TestFlagsBite(t *testing.T) {
 	}
 }
 
-// variable matches the name of an environment variable of the binary.
 var variable = regexp.MustCompile(`\bFERRY_[A-Z0-9_]*[A-Z0-9]\b`)
 
-// TestVariables checks that every used environment variable exists.
 func TestVariables(t *testing.T) {
 	t.Parallel()
 	vars := known(t, "relay").env
@@ -195,10 +183,8 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// structKeys are configuration keys without a flag.
 var structKeys = []string{"tokens", "issuers", "quotas"}
 
-// checkKeys reports keys that a role's configuration file must not have.
 func checkKeys(t *testing.T, where, role, text string) {
 	t.Helper()
 	var file map[string]any
@@ -216,7 +202,6 @@ func checkKeys(t *testing.T, where, role, text string) {
 	}
 }
 
-// TestFiles checks that the configuration files have only keys of their role.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	checkKeys(t, "ferry.yaml", "serve", read(t, "systemd/ferry.yaml"))

@@ -11,7 +11,6 @@ import (
 	"testing"
 )
 
-// unitLine is a setting of a unit.
 type unitLine struct{ section, key, value string }
 
 // unitKeys are the settings of systemd 247 and later that our units use. systemd
@@ -32,7 +31,6 @@ var unitKeys = map[string][]string{
 	},
 }
 
-// units returns the names of all units.
 func units(t *testing.T) []string {
 	t.Helper()
 	names, err := filepath.Glob("systemd/*.service")
@@ -42,7 +40,6 @@ func units(t *testing.T) []string {
 	return names
 }
 
-// parseUnit reads a unit and joins continued lines.
 func parseUnit(t *testing.T, name string) (all []unitLine) {
 	t.Helper()
 	section := ""
@@ -61,7 +58,6 @@ func parseUnit(t *testing.T, name string) (all []unitLine) {
 	return all
 }
 
-// values returns the values of a key in a unit.
 func values(lines []unitLine, key string) (all []string) {
 	for _, l := range lines {
 		if l.key == key {
@@ -71,7 +67,6 @@ func values(lines []unitLine, key string) (all []string) {
 	return all
 }
 
-// TestUnits checks the required settings of the units.
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{
@@ -132,8 +127,6 @@ func TestUnits(t *testing.T) {
 // exitUsage is the exit code of the binary for invalid settings.
 const exitUsage = 2
 
-// TestExitCode checks that the binary exits with the code that the units
-// expect.
 func TestExitCode(t *testing.T) {
 	t.Parallel()
 	if out, code := run(t, "serve", "--udp", "nonsense"); code != exitUsage {
@@ -141,7 +134,6 @@ func TestExitCode(t *testing.T) {
 	}
 }
 
-// defaultOf returns the default of a flag in the help.
 func defaultOf(t *testing.T, command, flag string) string {
 	t.Helper()
 	help, _ := run(t, command, "--help-all")

@@ -40,7 +40,6 @@ func newBalancer(from lab.Namespace, conns int, stalls *lab.Stalls) *balancer {
 	return d
 }
 
-// close closes idle connections.
 func (d *balancer) close() {
 	for _, c := range d.nodes {
 		c.HTTP.CloseIdleConnections()
@@ -91,25 +90,21 @@ func (d *balancer) callWithFailover(call func(c *api.Client) error) error {
 	return err
 }
 
-// Allocate is api.Client.Allocate.
 func (d *balancer) Allocate(ctx context.Context, r api.AllocateRequest) (a api.Allocation, err error) {
 	err = d.callWithStallRetry(func(c *api.Client) error { a, err = c.Allocate(ctx, r); return err })
 	return a, err
 }
 
-// JoinCode is api.Client.JoinCode.
 func (d *balancer) JoinCode(ctx context.Context, allocationID string) (code string, err error) {
 	err = d.callWithStallRetry(func(c *api.Client) error { code, err = c.JoinCode(ctx, allocationID); return err })
 	return code, err
 }
 
-// Join is api.Client.Join.
 func (d *balancer) Join(ctx context.Context, joinCode string) (a api.Allocation, err error) {
 	err = d.callWithStallRetry(func(c *api.Client) error { a, err = c.Join(ctx, joinCode); return err })
 	return a, err
 }
 
-// getMissingPage requests a page that does not exist.
 func (d *balancer) getMissingPage() error {
 	c := d.nodes[d.calls.Add(1)%apiCount]
 	resp, err := c.HTTP.Get(c.BaseURL + "/nothing")

@@ -33,7 +33,6 @@ var (
 // waitTimeout bounds every wait for an expected event, also on a slow machine.
 const waitTimeout = 30 * time.Second
 
-// pollInterval is the time between two checks for an expected event.
 const pollInterval = 50 * time.Millisecond
 
 // testbed is the fleet under test with its players and callers. The goroutine
@@ -46,7 +45,6 @@ type testbed struct {
 	table    table
 }
 
-// storeProgram is started as the store.
 var storeProgram = cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server")
 
 // requireTools skips the test if this machine lacks a tool, or fails it in CI and if the store was named.
@@ -166,8 +164,6 @@ func (b *testbed) startPlayers(t *testing.T) {
 	}
 }
 
-// missingRegions returns a problem if an API node does not list both regions
-// yet.
 func (b *testbed) missingRegions() string {
 	for _, c := range b.balancer.nodes {
 		all, err := c.Regions(context.Background())
@@ -178,7 +174,6 @@ func (b *testbed) missingRegions() string {
 	return ""
 }
 
-// printLogs logs the end of each machine's output.
 func (b *testbed) printLogs(t *testing.T) {
 	t.Helper()
 	for _, m := range b.machines.all() {
@@ -216,7 +211,6 @@ func (b *testbed) checkAllMatches(t *testing.T) {
 	}
 }
 
-// row is one result.
 type row struct {
 	scenario, what, value, goal string
 	ok                          bool
@@ -246,7 +240,6 @@ func (t *table) checkTimeRow(tb testing.TB, what, saw, goal string, ok bool) {
 	t.rows = append(t.rows, row{scenario(tb), what, saw, goal, ok})
 }
 
-// addRow adds a result without a goal.
 func (t *table) addRow(tb testing.TB, what, saw string) {
 	t.rows = append(t.rows, row{scenario(tb), what, saw, "", true})
 }
@@ -256,7 +249,6 @@ func scenario(tb testing.TB) string {
 	return name[strings.LastIndexByte(name, '/')+1:]
 }
 
-// String returns the table as text.
 func (t *table) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)

@@ -23,7 +23,6 @@ const (
 	maxConnections = 50
 )
 
-// match is a match that runs from the start to the end of the test.
 type match struct {
 	code  string
 	relay int
@@ -56,7 +55,6 @@ func newMatches(n *network, most, rate int) (*matches, error) {
 	return m, nil
 }
 
-// run plays until ctx ends.
 func (m *matches) run(ctx context.Context) error {
 	errs := make([]error, relayCount)
 	var fleets sync.WaitGroup
@@ -107,7 +105,6 @@ func (m *matches) startMatch(ctx context.Context, d *balancer, region string, by
 	return one, m.clients.add(ctx, by, relay, host, joiner)
 }
 
-// codes returns the join codes of the hosts on the given relays, or of all.
 func (m *matches) codes(relays ...int) (codes []string) {
 	for _, one := range m.all {
 		if len(relays) == 0 || slices.Contains(relays, one.relay) {
@@ -134,10 +131,8 @@ func (m *matches) busiest(region string) (relay int, others []int) {
 	return relay, others
 }
 
-// countOn returns the number of matches on a relay.
 func (m *matches) countOn(relay int) int { return len(m.codes(relay)) }
 
-// countByKind returns the number of matches on a relay by kind.
 func (m *matches) countByKind(relay int) (n [matchKinds]int) {
 	for _, one := range m.all {
 		if one.relay == relay {
@@ -172,7 +167,6 @@ func (m *matches) counts(settle bool) (sums [matchKinds]playerCounts) {
 	return sums
 }
 
-// playerCounts are counters of players.
 type playerCounts struct {
 	players, playing, failed int
 	sent, lost               uint64 // game datagrams
@@ -196,7 +190,6 @@ func (s playerCounts) String() string {
 	return text
 }
 
-// total adds up the counters of all kinds.
 func total(sums [matchKinds]playerCounts) (sum playerCounts) {
 	for _, s := range sums {
 		sum = sum.add(s)
@@ -215,8 +208,6 @@ func (m *matches) mark(relays ...int) {
 	}
 }
 
-// resumed returns how many matches of relays, or of all, have resumed within
-// the given time after mark, by kind.
 func (m *matches) resumed(within time.Duration, relays ...int) (n [matchKinds]int) {
 	for i, f := range m.fleets {
 		if len(relays) == 0 || slices.Contains(relays, i) {
@@ -227,7 +218,6 @@ func (m *matches) resumed(within time.Duration, relays ...int) (n [matchKinds]in
 	return n
 }
 
-// addCounts adds numbers by kind.
 func addCounts(a, b [matchKinds]int) [matchKinds]int {
 	for w := range a {
 		a[w] += b[w]
@@ -235,7 +225,6 @@ func addCounts(a, b [matchKinds]int) [matchKinds]int {
 	return a
 }
 
-// sum adds up the numbers of all kinds.
 func sum(n [matchKinds]int) (all int) {
 	for _, of := range n {
 		all += of
@@ -273,7 +262,6 @@ const (
 	resumePollInterval = 20 * time.Millisecond
 )
 
-// clientMatch is a match of two game clients.
 type clientMatch struct {
 	kind         matchKind
 	relay        int
@@ -300,7 +288,6 @@ func newClientMatches(from lab.Namespace, rate int) *clientMatches {
 		nextAddrs: [2]netip.Addr{first(hostRange), first(joinerRange)}}
 }
 
-// add starts a match.
 func (v *clientMatches) add(ctx context.Context, by matchKind, relay int, host, joiner api.Allocation) error {
 	v.mu.Lock()
 	at := v.nextAddrs
@@ -328,7 +315,6 @@ func (v *clientMatches) gameClient(transport string, at netip.Addr, relay int, o
 	})
 }
 
-// run plays until ctx ends.
 func (v *clientMatches) run(ctx context.Context) {
 	var playing sync.WaitGroup
 	defer playing.Wait()
@@ -350,8 +336,6 @@ func (v *clientMatches) run(ctx context.Context) {
 	}
 }
 
-// recordResumed records which matches have carried traffic in both directions
-// since mark.
 func (v *clientMatches) recordResumed() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -362,7 +346,6 @@ func (v *clientMatches) recordResumed() {
 	}
 }
 
-// mark restarts the measurement of when the matches of a relay resume.
 func (v *clientMatches) mark(relay int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -375,8 +358,6 @@ func (v *clientMatches) mark(relay int) {
 	}
 }
 
-// resumed returns how many matches of a relay have resumed within the given
-// time after mark, by kind.
 func (v *clientMatches) resumed(relay int, within time.Duration) (n [matchKinds]int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -16,7 +16,6 @@ import (
 	"github.com/ferryrelay/ferry/scripts/lab"
 )
 
-// Sizes of the fleet, and the regions of its relays.
 const (
 	relayCount = 3
 	apiCount   = 2
@@ -109,7 +108,6 @@ func privateAddr(public string) string {
 	return netip.AddrFrom4([4]byte{10, 77, 0, b[3]}).String()
 }
 
-// attach links a namespace to the bridge.
 func (n *network) attach(ns lab.Namespace, port string, addrs ...string) error {
 	steps := []error{
 		n.bridge.IP("link add " + port + " type veth peer name eth0 netns " + ns.Name),
@@ -131,7 +129,6 @@ const (
 	playerPort = 7777
 )
 
-// Configuration files of the roles.
 const (
 	shared = `http: %[1]s:7777
 admin: 127.0.0.1:7778
@@ -158,7 +155,6 @@ tokens:
 `
 )
 
-// machine is one process of the fleet and its start configuration.
 type machine struct {
 	*lab.Process
 	name string
@@ -181,7 +177,6 @@ type machines struct {
 	relays, apis []*machine
 }
 
-// startMachines starts the store, the relays and the API nodes.
 func startMachines(n *network, binary, dir string) (*machines, error) {
 	m := &machines{net: n, binary: binary, dir: dir}
 	if err := m.certify(); err != nil {
@@ -261,7 +256,6 @@ func (m *machines) api(i int) (*machine, error) {
 
 func (m *machines) file(name string) string { return filepath.Join(m.dir, name) }
 
-// certify creates the fleet's certificate authority, or a node's certificate.
 func (m *machines) certify(node ...string) error {
 	out, err := exec.Command(m.binary, append([]string{"ctl", "cluster-ca", m.dir}, node...)...).CombinedOutput()
 	if err != nil {
@@ -270,7 +264,6 @@ func (m *machines) certify(node ...string) error {
 	return nil
 }
 
-// ferry returns a machine that runs ferry in a role.
 func (m *machines) ferry(in lab.Namespace, role, name, settings string) (*machine, error) {
 	path := m.file(name + ".yaml")
 	if err := os.WriteFile(path, []byte(settings), 0o600); err != nil {
@@ -281,7 +274,6 @@ func (m *machines) ferry(in lab.Namespace, role, name, settings string) (*machin
 	}}, nil
 }
 
-// ctl runs `ferry ctl` on a machine and returns what it printed.
 func (m *machines) ctl(on lab.Namespace, args ...string) (out []byte, err error) {
 	err = on.Do(func() error {
 		out, err = exec.Command(m.binary, append([]string{"ctl"}, args...)...).Output()
@@ -294,7 +286,6 @@ func (m *machines) ctl(on lab.Namespace, args ...string) (out []byte, err error)
 	return out, err
 }
 
-// states returns the state of each relay according to an API node.
 func (m *machines) states(api int) (states [relayCount]string, err error) {
 	out, err := m.ctl(m.net.apis[api], "nodes", "-o", "json")
 	if err != nil {

@@ -25,7 +25,6 @@ const (
 	maxUnanswered = 64
 )
 
-// kind is the kind of call of a sample.
 type kind uint8
 
 const (
@@ -35,10 +34,8 @@ const (
 	checking
 )
 
-// storeCallNames are the names of the calls that need the store.
 var storeCallNames = [...]string{allocating: "allocate", joining: "join"}
 
-// sample is one call of a probe.
 type sample struct {
 	kind    kind
 	at      time.Time // when it was made
@@ -71,7 +68,6 @@ type probe struct {
 	skipped int // calls not made because maxUnanswered was reached
 }
 
-// probeConfig describes the calls of a probe.
 type probeConfig struct {
 	balancer lab.Backend
 	codes    []string // join codes, used in turn; none: no joins
@@ -145,30 +141,24 @@ func (p *probe) stop() samples {
 	return p.samples
 }
 
-// samples are calls by time.
 type samples []sample
 
-// ofKind returns the samples of a kind.
 func (all samples) ofKind(k kind) samples {
 	return slices.DeleteFunc(slices.Clone(all), func(s sample) bool { return s.kind != k })
 }
 
-// exceptKind returns the samples of all other kinds.
 func (all samples) exceptKind(k kind) samples {
 	return slices.DeleteFunc(slices.Clone(all), func(s sample) bool { return s.kind == k })
 }
 
-// between returns the samples of calls made from from to to.
 func (all samples) between(from, to time.Time) samples {
 	return slices.DeleteFunc(slices.Clone(all), func(s sample) bool { return s.at.Before(from) || s.at.After(to) })
 }
 
-// failed returns the samples of calls that failed.
 func (all samples) failed() samples {
 	return slices.DeleteFunc(slices.Clone(all), func(s sample) bool { return s.err == nil })
 }
 
-// statuses counts the samples by HTTP status.
 func (all samples) statuses() map[int]int {
 	n := make(map[int]int)
 	for _, s := range all {
@@ -177,7 +167,6 @@ func (all samples) statuses() map[int]int {
 	return n
 }
 
-// latencies returns the sorted latencies.
 func (all samples) latencies() []time.Duration {
 	var d []time.Duration
 	for _, s := range all {
@@ -187,7 +176,6 @@ func (all samples) latencies() []time.Duration {
 	return d
 }
 
-// firstError returns the first error, or nil.
 func (all samples) firstError() error {
 	if f := all.failed(); len(f) > 0 {
 		return f[0].err

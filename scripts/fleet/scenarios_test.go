@@ -100,7 +100,6 @@ func (b *testbed) waitResumed(t *testing.T, relay int, restarted time.Time, down
 	return b.matches.resumed(downFor+resumeWithin, relay)
 }
 
-// checkResumedInTime checks the share of matches that resumed within 5 s.
 func (b *testbed) checkResumedInTime(t *testing.T, all, inTime [matchKinds]int) {
 	t.Helper()
 	for w, n := range all {
@@ -122,7 +121,6 @@ func (b *testbed) storePauses(t *testing.T) {
 		func() error { return b.store.Signal(syscall.SIGCONT) })
 }
 
-// interruptStore makes the store unavailable for a time.
 func (b *testbed) interruptStore(t *testing.T, away time.Duration, down, up func() error) {
 	t.Helper()
 	before := b.settleCounts(t)
@@ -188,8 +186,6 @@ func (b *testbed) checkRefusals(t *testing.T, calls samples, gone time.Time) {
 	b.table.addRow(t, "... and calls that need no store", formatQuantiles(looks.latencies()))
 }
 
-// formatQuantiles formats the median, the 99th percentile and the maximum of
-// sorted latencies.
 func formatQuantiles(all []time.Duration) string {
 	return fmt.Sprintf("%s, %s, %s", ms(lab.Quantile(all, 0.5)), ms(lab.Quantile(all, 0.99)), ms(lab.Quantile(all, 1)))
 }
@@ -290,7 +286,6 @@ func (b *testbed) rollingRestart(t *testing.T) {
 	b.table.checkRow(t, "lost matches", fmt.Sprintf("%d of %d", c.failed, sum(all)), "0", c.failed == 0 && c.ended == 0)
 }
 
-// restart starts a machine that has ended.
 func (b *testbed) restart(t *testing.T, m *machine) {
 	t.Helper()
 	if err := m.start(); err != nil {
@@ -327,7 +322,6 @@ func (b *testbed) settleCounts(t *testing.T) (sums [matchKinds]playerCounts) {
 	return sums
 }
 
-// sameLosses reports whether the losses of each kind are equal.
 func sameLosses(a, b [matchKinds]playerCounts) bool {
 	for w := range a {
 		if a[w].lost != b[w].lost {
@@ -337,7 +331,6 @@ func sameLosses(a, b [matchKinds]playerCounts) bool {
 	return true
 }
 
-// checkNothingLost checks that no datagram was lost since before.
 func (b *testbed) checkNothingLost(t *testing.T, before [matchKinds]playerCounts) {
 	t.Helper()
 	after := b.matches.counts(true)
@@ -351,7 +344,6 @@ func (b *testbed) checkNothingLost(t *testing.T, before [matchKinds]playerCounts
 	}
 }
 
-// waitCodesWork waits until all join codes work.
 func (b *testbed) waitCodesWork(t *testing.T, since time.Time, codes []string, what string) {
 	t.Helper()
 	n := len(codes)
@@ -366,7 +358,6 @@ func (b *testbed) waitCodesWork(t *testing.T, since time.Time, codes []string, w
 	b.table.checkTimeRow(t, what, fmt.Sprintf("%d, after %s", n, ms(took)), "5 s", took <= recoverWithin)
 }
 
-// failedCodes returns the join codes that do not work, and one of the errors.
 func (b *testbed) failedCodes(codes []string) (left []string, why error) {
 	var mu sync.Mutex // guards the results
 	var tasks sync.WaitGroup

@@ -18,7 +18,6 @@ import (
 // baseline is the commit of the other version: the last tag, once there is one.
 var baseline = flag.String("fleet.baseline", "3076653", "commit of the version that runs beside this one")
 
-// baselineBinary builds ferry of the baseline.
 func baselineBinary(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -105,7 +104,6 @@ func (b *testbed) changeRelays(t *testing.T, binary string) {
 	}
 }
 
-// changeAPIs replaces one API process after the other while calls are made: those find the other.
 func (b *testbed) changeAPIs(t *testing.T, binary string) {
 	p := startProbe(probeConfig{balancer: b.balancer, codes: b.matches.codes(), region: eu})
 	for _, m := range b.apis {
@@ -116,7 +114,6 @@ func (b *testbed) changeAPIs(t *testing.T, binary string) {
 	b.checkCalls(t, calls, p.skipped)
 }
 
-// checkVersionsMix makes calls while API processes and relays are of different versions.
 func (b *testbed) checkVersionsMix(t *testing.T) {
 	p := startProbe(probeConfig{balancer: b.balancer, codes: b.matches.codes(), region: eu})
 	time.Sleep(time.Second)

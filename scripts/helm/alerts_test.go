@@ -32,15 +32,12 @@ func rising(calm, step int) string {
 	return fmt.Sprintf("0+%dx%d %d+%dx%d", calm, calmSamples-1, from, step, faultSamples)
 }
 
-// becomes is a gauge that changes to a value.
 func becomes(before, value string) string {
 	return fmt.Sprintf("%s+0x%d %s+0x%d", before, calmSamples-1, value, faultSamples)
 }
 
-// once is a counter that grows once.
 func once(by int) string { return becomes("0", fmt.Sprint(by)) }
 
-// steady is a series that does not change.
 func steady(value string) string { return becomes(value, value) }
 
 const (
@@ -129,7 +126,6 @@ var restarts = fault{
 	`ferry_http_requests_total{status="200"}`: "0+150x1440",
 }
 
-// promtoolTest is a file for promtool test rules.
 type promtoolTest struct {
 	RuleFiles []string       `yaml:"rule_files"`
 	Interval  string         `yaml:"evaluation_interval"`
@@ -156,7 +152,6 @@ type promtoolSample struct {
 	Value  float64
 }
 
-// series adds the labels that Prometheus adds.
 func (f fault) series(instance string) (all []promtoolSeries) {
 	for name, values := range f {
 		metric, labels, ok := strings.Cut(strings.TrimSuffix(name, "}"), "{")
@@ -243,7 +238,6 @@ func TestAlertsFire(t *testing.T) {
 	}
 }
 
-// calmPart matches what comes before a fault in a series.
 var calmPart = regexp.MustCompile(`^(-?[0-9.e]+)(?:[+-]([0-9.e]+)x\d+)?`)
 
 // healthySeries are the series of all faults as they are before, for six hours, and those of restarts.

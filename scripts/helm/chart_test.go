@@ -141,7 +141,6 @@ api: {service: {ipFamilyPolicy: RequireDualStack}}
 
 const digest = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// variants are the values of the tests of all renderings, by name.
 var variants = map[string]string{
 	"defaults":    "",
 	"everything":  everything,
@@ -159,7 +158,6 @@ func init() {
 	variants["fixed"] = strings.ReplaceAll(everything, "autoscaling: {enabled: true}", "replicas: 3")
 }
 
-// TestLint checks that helm lint --strict has no findings.
 func TestLint(t *testing.T) {
 	for name, values := range variants {
 		v, err := common.ReadValues([]byte(values))
@@ -181,7 +179,6 @@ func TestLint(t *testing.T) {
 // manifests are the files that templates write, other than kubernetes/NAME.
 var manifests = map[string]string{"node-address.yaml": "node-address/rbac.yaml"}
 
-// notice begins each manifest.
 const notice = "# `make manifests` writes this file from the chart in scripts/deploy/helm. Change the chart, or\n# patch the object in a kustomization of your own.\n#\n"
 
 // TestManifests checks that the manifests are what the chart renders, byte for byte, and that no
@@ -235,7 +232,6 @@ func compare(t *testing.T, name, want string) {
 	}
 }
 
-// TestNotes checks what an operator reads after an installation.
 func TestNotes(t *testing.T) {
 	notes := render(t)["NOTES.txt"]
 	for _, want := range []string{

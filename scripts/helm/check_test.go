@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// pod is the name of the pod in these tests, and podUID its UID.
 const (
 	pod    = "pod-0"
 	podUID = "6a1c3f5e-0d2b-4c7a-9e8f-112233445566"
@@ -59,7 +58,6 @@ func prepared(t *testing.T, role string) map[string]map[string]string {
 	}
 }
 
-// selfSigned returns a certificate for a name and its key.
 func selfSigned(t *testing.T, name string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -121,13 +119,11 @@ func mounted(t *testing.T, w workload, all []object) (dir string) {
 	return dir
 }
 
-// fields are those of the pod that variables refer to.
 var fields = map[string]string{
 	"metadata.name": pod, "metadata.uid": podUID, "spec.nodeName": "node-1",
 	"status.podIP": "10.0.0.9", "status.hostIP": "203.0.113.7", "status.hostIPs": "203.0.113.7,2001:db8::7",
 }
 
-// checked runs ferry check with the arguments, the variables and the files of a container.
 func checked(t *testing.T, w workload, all []object) (text string, code int) {
 	t.Helper()
 	dir := mounted(t, w, all)
@@ -186,7 +182,6 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheckBites checks that ferry check reports a Secret that is not mounted.
 func TestCheckBites(t *testing.T) {
 	all := objects(t, render(t, "api: {settings: {webhook_url: https://example.org/, webhook_secret_file: /etc/ferry/secrets/webhook/key}}"))
 	for _, w := range workloads(t, all) {

@@ -34,7 +34,6 @@ type cluster struct {
 	objects map[string]metav1.Object // by path
 }
 
-// rule is what a binding permits, in a namespace, or in all if that is empty.
 type rule struct {
 	namespace string
 	rbacv1.PolicyRule
@@ -73,7 +72,6 @@ func newCluster(t *testing.T, rendered []object) *cluster {
 	return c
 }
 
-// account writes the files of a service account, and returns their directory.
 func (c *cluster) account(namespace, name string) (dir string) {
 	c.t.Helper()
 	dir = c.t.TempDir()
@@ -86,13 +84,11 @@ func (c *cluster) account(namespace, name string) (dir string) {
 	return dir
 }
 
-// environ is what Kubernetes sets in each container.
 func (c *cluster) environ() []string {
 	host, port, _ := net.SplitHostPort(c.server.Listener.Addr().String())
 	return []string{"KUBERNETES_SERVICE_HOST=" + host, "KUBERNETES_SERVICE_PORT=" + port}
 }
 
-// permits reports whether a role permits a call.
 func (c *cluster) permits(account, verb, namespace, resource, name string) bool {
 	return slices.ContainsFunc(c.rules[account], func(r rule) bool {
 		return (r.namespace == "" || r.namespace == namespace) && slices.Contains(r.Verbs, verb) && slices.Contains(r.Resources, resource) &&
@@ -100,7 +96,6 @@ func (c *cluster) permits(account, verb, namespace, resource, name string) bool 
 	})
 }
 
-// verbs are those of the methods.
 var verbs = map[string]string{http.MethodGet: "get", http.MethodPost: "create", http.MethodPatch: "patch"}
 
 func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
@@ -168,7 +163,6 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(o)
 }
 
-// secret returns the content of a Secret.
 func (c *cluster) secret(namespace, name string) map[string][]byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,7 +172,6 @@ func (c *cluster) secret(namespace, name string) map[string][]byte {
 	return nil
 }
 
-// initContainer returns an init container of a role.
 func initContainer(t *testing.T, all []object, role, name string) (corev1.Container, corev1.PodSpec) {
 	t.Helper()
 	for _, w := range workloads(t, all) {
@@ -268,7 +261,6 @@ func TestAuthority(t *testing.T) {
 	}
 }
 
-// TestNodeAddress runs the init container that looks for the addresses of a node.
 func TestNodeAddress(t *testing.T) {
 	for source, want := range map[string]string{
 		"advertise: ExternalIP, ipFamilies: [IPv4, IPv6]":                  "advertise: [\"203.0.113.5\", \"2001:db8::5\"]\n",

@@ -17,7 +17,6 @@ var (
 	aggregations = []string{"sum", "max", "min", "count"}
 )
 
-// window is the content of a range.
 var window = regexp.MustCompile(`^[0-9]+[smhd]$`)
 
 // everywhere are labels that Prometheus adds; open are labels with values that
@@ -47,7 +46,6 @@ func (p page) check(expr string) (names, faults []string) {
 	return e.names, e.faults
 }
 
-// expression is an expression that is being checked.
 type expression struct {
 	page
 	grouped []string
@@ -102,7 +100,6 @@ func (e *expression) walk(part metricsql.Expr, call string, aggregated bool) {
 	}
 }
 
-// group checks the labels after by or on.
 func (e *expression) group(of string, modifier metricsql.ModifierExpr, op string) {
 	if modifier.Op != "" && strings.ToLower(modifier.Op) != op {
 		e.fault("%s %s is not known here", of, modifier.Op)
@@ -173,7 +170,6 @@ func matchesAny(match *regexp.Regexp, values map[string]bool) bool {
 	return false
 }
 
-// TestExpressions checks that faults of an expression are detected.
 func TestExpressions(t *testing.T) {
 	p := scraped(t)
 	for expr, want := range map[string]string{

@@ -95,7 +95,6 @@ func sortByName(v any) {
 	}
 }
 
-// difference returns the first lines that differ.
 func difference(a, b string) string {
 	as, bs := strings.Split(a, "\n"), strings.Split(b, "\n")
 	for i := range min(len(as), len(bs)) {

@@ -16,7 +16,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 )
 
-// port returns the number of a named port, or 0.
 func (w workload) port(name string) int {
 	for _, p := range w.container().Ports {
 		if p.Name == name {
@@ -26,7 +25,6 @@ func (w workload) port(name string) int {
 	return 0
 }
 
-// selected returns the workload whose pods have the labels.
 func selected(t *testing.T, all []object, who object, want map[string]string) workload {
 	t.Helper()
 	for _, w := range workloads(t, all) {
@@ -138,7 +136,6 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// checkMounts checks that volumes are used, and hold the files that the flags name.
 func checkMounts(t *testing.T, w workload) {
 	t.Helper()
 	used, mounts := map[string]bool{}, slices.Clone(w.container().VolumeMounts)
@@ -280,7 +277,6 @@ func TestReferences(t *testing.T) {
 	}
 }
 
-// secretsOf returns the names of the secrets that a workload reads.
 func secretsOf(w workload) map[string]bool {
 	names := map[string]bool{}
 	for _, v := range w.template.Spec.Volumes {

@@ -19,7 +19,6 @@ type page struct {
 	labels map[string]map[string]map[string]bool
 }
 
-// Lines of the text format.
 var (
 	typeLine   = regexp.MustCompile(`^# TYPE (\S+) (\S+)$`)
 	sampleLine = regexp.MustCompile(`^([a-z_A-Z0-9:]+)(?:\{(.*)\})? \S+$`)
@@ -54,7 +53,6 @@ func scraped(t *testing.T) page {
 	return p
 }
 
-// read adds the metrics of a page.
 func (p page) read(text string) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
@@ -132,7 +130,6 @@ func (p page) kind(name string) string {
 	return ""
 }
 
-// TestDashboard checks that every panel shows existing metrics.
 func TestDashboard(t *testing.T) {
 	var d struct {
 		Title  string `json:"title"`
@@ -212,7 +209,6 @@ var notShown = []string{
 	"ferry_max_seats",             // an alert; a setting, besides which ferry_seats shows what is used
 }
 
-// alertRules is a file of Prometheus rules.
 type alertRules struct {
 	Groups []struct {
 		Name  string `yaml:"name"`
@@ -227,7 +223,6 @@ type alertRules struct {
 	} `yaml:"groups"`
 }
 
-// annotationLabel matches a label in the text of an alert.
 var annotationLabel = regexp.MustCompile(`\$labels\.([a-z_]+)`)
 
 // TestAlerts: every rule uses existing metrics and has a summary of what to do.

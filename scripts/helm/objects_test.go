@@ -126,7 +126,6 @@ type scaledObject struct {
 // decoder refuses unknown fields, and fields that are there twice.
 var decoder = serializer.NewCodecFactory(legacyscheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
 
-// documents returns the YAML documents of a rendering that are not empty.
 func documents(t *testing.T, texts map[string]string) (all []string) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
@@ -150,7 +149,6 @@ func documents(t *testing.T, texts map[string]string) (all []string) {
 	return all
 }
 
-// objects decodes a rendering.
 func objects(t *testing.T, texts map[string]string) (all []object) {
 	t.Helper()
 	for _, text := range documents(t, texts) {
@@ -239,13 +237,11 @@ func validateInternal(o runtime.Object) field.ErrorList {
 	return field.ErrorList{field.InternalError(nil, fmt.Errorf("%T is not known here", o))}
 }
 
-// unstructuredOf returns the fields of an object.
 func unstructuredOf(t *testing.T, o runtime.Object) *unstructured.Unstructured {
 	t.Helper()
 	return &unstructured.Unstructured{Object: fieldsOf(t, o)}
 }
 
-// checkObjects validates a rendering and returns its objects.
 func checkObjects(t *testing.T, texts map[string]string) []object {
 	t.Helper()
 	all, seen := objects(t, texts), map[string]bool{}
@@ -262,7 +258,6 @@ func checkObjects(t *testing.T, texts map[string]string) []object {
 	return all
 }
 
-// TestObjects checks that the API server would accept what each variant renders.
 func TestObjects(t *testing.T) {
 	want := map[string]int{
 		"defaults": 16, "everything": 26, "fixed": 24, "dual stack": 18, "relays only": 10, "api only": 10, "players only": 14,
@@ -276,7 +271,6 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// TestObjectsBite checks that mistakes are found.
 func TestObjectsBite(t *testing.T) {
 	for mistake, want := range map[string]string{
 		"maxUnavailable: 1 ->maxUnavailable: -1 ":                             "must be greater than or equal to 0",
@@ -314,7 +308,6 @@ func TestObjectsBite(t *testing.T) {
 	}
 }
 
-// workload is the Deployment of the relays or of the API.
 type workload struct {
 	role string
 	object
@@ -323,7 +316,6 @@ type workload struct {
 
 func (w workload) container() corev1.Container { return w.template.Spec.Containers[0] }
 
-// settings returns the keys of the settings in values.
 func (w workload) settings(t *testing.T, values string) (keys []string) {
 	t.Helper()
 	v, err := common.ReadValues([]byte(values))
@@ -335,7 +327,6 @@ func (w workload) settings(t *testing.T, values string) (keys []string) {
 	return slices.Collect(maps.Keys(settings))
 }
 
-// flag returns the value of a flag.
 func (w workload) flag(name string) string {
 	for _, arg := range w.container().Args {
 		if value, ok := strings.CutPrefix(arg, "--"+name+"="); ok {

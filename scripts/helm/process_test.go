@@ -52,14 +52,12 @@ func start(t *testing.T, args ...string) map[string]string {
 	return nil
 }
 
-// dev runs ferry dev and returns the URLs of its API and its admin listener.
 func dev(t *testing.T) (api, admin string) {
 	t.Helper()
 	ready := start(t, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 	return ready["http"], ready["admin"]
 }
 
-// get returns the body and the status of a URL.
 func get(t *testing.T, url string) (body string, status int) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodGet, url, nil)
@@ -83,7 +81,6 @@ func do(t *testing.T, req *http.Request) (body string, status int) {
 	return string(text), resp.StatusCode
 }
 
-// strict decodes one YAML document and rejects unknown keys.
 func strict(text []byte, into any) error {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)

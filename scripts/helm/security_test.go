@@ -52,7 +52,6 @@ func TestPodSecurity(t *testing.T) {
 	}
 }
 
-// fieldsOf returns the fields of an object, as the expressions of a policy see them.
 func fieldsOf(t *testing.T, o any) map[string]any {
 	t.Helper()
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)

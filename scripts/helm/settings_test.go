@@ -13,7 +13,6 @@ import (
 	"testing"
 )
 
-// binary is ferry, built once for all tests.
 var binary string
 
 func TestMain(m *testing.M) {
@@ -32,7 +31,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// run returns the output and the exit code of ferry with an environment.
 func run(t *testing.T, env []string, args ...string) (text string, code int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary, args...)
@@ -44,10 +42,8 @@ func run(t *testing.T, env []string, args ...string) (text string, code int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// setting is a row of docs/settings.md.
 type setting struct{ key, standard, allowed, meaning string }
 
-// list is a setting of structures.
 type list struct {
 	key, meaning string
 	members      []setting

@@ -32,7 +32,6 @@ type admissionProgram struct {
 	late        atomic.Int64 // calls of slowProject
 }
 
-// ServeHTTP admits everybody.
 func (p *admissionProgram) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var q hooks.Request
 	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
@@ -46,7 +45,6 @@ func (p *admissionProgram) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, `{"allow": true}`)
 }
 
-// serve serves the program in the relay's namespace until the test ends.
 func (p *admissionProgram) serve(l *lab) {
 	l.Helper()
 	var listener net.Listener

@@ -98,7 +98,6 @@ func TestAttackQuotas(t *testing.T) {
 	recordAttack(t, r)
 }
 
-// usage returns the usage of all projects that the relay knows by name.
 func (l *lab) usage() []operator.ProjectUsage {
 	l.Helper()
 	resp, err := l.relay.admin.Get("http://" + adminAddr + "/usage")
@@ -113,7 +112,6 @@ func (l *lab) usage() []operator.ProjectUsage {
 	return u.Projects
 }
 
-// forwardedFor adds an X-Forwarded-For header to each request.
 type forwardedFor struct {
 	http.RoundTripper
 	value string
@@ -204,7 +202,6 @@ func (l *lab) joinsOf(project string, players int, at netip.Addr, forwarded stri
 	return served
 }
 
-// servedResult returns a line of the table about players that joined by the API.
 func servedResult(attack, rate string, served, players int) attackResult {
 	return attackResult{attack: attack, rate: rate, honest: fmt.Sprintf("%d of %d joins served", served, players), damage: served < players}
 }

@@ -38,7 +38,6 @@ type connHolders struct {
 	open, opened, closed atomic.Int64
 }
 
-// run holds the connections until ctx is done.
 func (h *connHolders) run(ctx context.Context, ns Namespace) error {
 	free := make(chan netip.Addr, len(h.sources))
 	for _, from := range h.sources {
@@ -79,7 +78,6 @@ func (h *connHolders) run(ctx context.Context, ns Namespace) error {
 	})
 }
 
-// holdAPI starts holders, waits until each has opened its connection, and returns them.
 func (l *lab) holdAPI(to netip.AddrPort, sources []netip.Addr) *connHolders {
 	l.Helper()
 	h := &connHolders{to: to, request: idleRequest, sources: sources}
@@ -111,7 +109,6 @@ func (l *lab) callsFrom(project string, at ...netip.Addr) (served int, took []ti
 	return served, took
 }
 
-// recordCalls adds a row about honest calls while an attacker holds connections.
 func (l *lab) recordCalls(attack string, h *connHolders, at ...netip.Addr) {
 	l.Helper()
 	served, took := l.callsFrom("game", at...)
@@ -125,7 +122,6 @@ func (l *lab) recordCalls(attack string, h *connHolders, at ...netip.Addr) {
 	}
 }
 
-// successive returns n addresses, counted up from first.
 func successive(first netip.Addr, n int) (all []netip.Addr) {
 	for ; len(all) < n; first = first.Next() {
 		all = append(all, first)
@@ -196,7 +192,6 @@ func TestAttackAPIToken(t *testing.T) {
 	l.recordCalls("API connections with one token, a neighbour", h, firstAttacker)
 }
 
-// balancerConns is the number of connections that a balancer keeps.
 const balancerConns = 50
 
 // balancerIdle is how long a balancer keeps a connection: longer than other callers may.
@@ -262,13 +257,11 @@ func TestBalancer(t *testing.T) {
 	}
 }
 
-// balancerConn is a connection that a balancer keeps.
 type balancerConn struct {
 	net.Conn
 	answers *bufio.Reader
 }
 
-// call makes an API call for a client of the balancer.
 func (c *balancerConn) call() error {
 	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
 	_, err := fmt.Fprintf(c, "GET /v1/regions HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 192.0.2.9\r\nAuthorization: Bearer %s\r\n\r\n", secretOf("game-0"))

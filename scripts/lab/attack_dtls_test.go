@@ -42,7 +42,6 @@ func (l *lab) dial(ctx context.Context, transport string, from netip.AddrPort, a
 	return v, conn, err
 }
 
-// join connects a player and binds its allocation, until ctx is done.
 func (l *lab) join(ctx context.Context, transport string, from netip.AddrPort, a api.Allocation) (*wiretest.Conn, error) {
 	return l.bind(ctx, transport, from, a, proto.TypeBindReceived)
 }
@@ -72,7 +71,6 @@ func (l *lab) bind(
 	}
 }
 
-// allocate allocates n hosts with the first token.
 func (l *lab) allocate(n int) (all []api.Allocation) {
 	l.Helper()
 	c := l.relay.API(l.net.Clients, 0)
@@ -159,7 +157,6 @@ func (l *lab) binds(transport string, players []api.Allocation, answer proto.Typ
 	return j
 }
 
-// playersFrom returns n consecutive addresses of players, with any port.
 func playersFrom(first netip.Addr, n int) (all []netip.AddrPort) {
 	for range n {
 		all, first = append(all, netip.AddrPortFrom(first, 0)), first.Next()
@@ -199,13 +196,11 @@ func (l *lab) fillSessions(all []api.Allocation) (established int) {
 	return established
 }
 
-// heldPlayers are players by DTLS that stay.
 type heldPlayers struct {
 	players []api.Allocation
 	conns   []*wiretest.Conn
 }
 
-// holdPlayers lets one player join from each address.
 func (l *lab) holdPlayers(from ...netip.AddrPort) (h heldPlayers) {
 	l.Helper()
 	h.players = l.allocate(len(from))
@@ -541,5 +536,4 @@ func TestAttackDTLSHelloFlood(t *testing.T) {
 	recordAttack(t, r)
 }
 
-// perSecondOf describes the rate of a flood.
 func perSecondOf(o FloodResult) string { return fmt.Sprintf("%.0f datagrams/s", o.PerSecond()) }

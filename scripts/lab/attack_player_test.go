@@ -38,7 +38,6 @@ func (c *RelayConfig) issueTokens() {
 		"--bind-timeout", "1m")
 }
 
-// playerCalls returns the API as a player of a project calls it.
 func (l *lab) playerCalls(project, player string) *api.Client {
 	l.Helper()
 	token, err := identity.Mint(identity.MintRequest{Secret: playerSecret, Identity: identity.Identity{

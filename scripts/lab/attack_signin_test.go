@@ -15,7 +15,6 @@ import (
 	"time"
 )
 
-// signInToken is the token of the admin pages.
 const signInToken = "laboratory-admin-token-0123456789"
 
 // maxSignInLines is how many lines of the log and the audit log failed sign-ins may cost in the

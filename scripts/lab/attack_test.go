@@ -83,7 +83,6 @@ func TestChecksums(t *testing.T) {
 	}
 }
 
-// TestClientHello verifies that pion parses the ClientHello.
 func TestClientHello(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for _, cookie := range [][]byte{nil, bytes.Repeat([]byte{5}, 16)} {

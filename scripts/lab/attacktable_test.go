@@ -12,7 +12,6 @@ import (
 	"time"
 )
 
-// attackResult is a line of the table of `make attack`.
 type attackResult struct {
 	attack string        // what the attacker does
 	rate   string        // e.g. "1,000 forged BINDs/s"
@@ -25,7 +24,6 @@ type attackResult struct {
 	failed bool // the test has failed for another reason
 }
 
-// attackResults are the lines of the table in the order of the tests.
 var attackResults struct {
 	sync.Mutex
 	lines []attackResult
@@ -75,13 +73,10 @@ func printAttacks(to io.Writer) {
 // maxLossPerMille is the goal of honest delivery under attack: 99.9 %.
 const maxLossPerMille = 1
 
-// delivered describes the delivery of honest datagrams.
 func delivered(c Counts) string {
 	return fmt.Sprintf("delivered %.2f %% of %d", 100*float64(c.Received)/float64(max(c.Sent, 1)), c.Sent)
 }
 
-// perSecond describes a rate.
 func perSecond(rate float64, what string) string { return fmt.Sprintf("%.0f %s/s", rate, what) }
 
-// lossy reports whether honest delivery misses its goal.
 func lossy(c Counts) bool { return c.Sent == 0 || 1000*c.Lost() > maxLossPerMille*c.Sent }

@@ -190,7 +190,6 @@ func TestAttackBind(t *testing.T) {
 	l.requireTraffic(f, 10*time.Second)
 }
 
-// joinerAddr returns the address of the joiner of match n.
 func (f *Fleet) joinerAddr(n int) netip.AddrPort {
 	addr := f.cfg.Joiners.First
 	for range n {
@@ -199,7 +198,6 @@ func (f *Fleet) joinerAddr(n int) netip.AddrPort {
 	return netip.AddrPortFrom(addr, f.sides[1].sockets[0].group.Addr().Port())
 }
 
-// dialRelay opens a UDP socket at an address of clients, connected to the relay. Port 0 selects a free port.
 func (l *lab) dialRelay(at netip.AddrPort) *net.UDPConn {
 	l.Helper()
 	var conn *net.UDPConn
@@ -214,12 +212,10 @@ func (l *lab) dialRelay(at netip.AddrPort) *net.UDPConn {
 	return conn
 }
 
-// messages returns a connection for single messages from an address of clients.
 func (l *lab) messages(at netip.AddrPort) *wiretest.Conn {
 	return wiretest.Datagrams(l, l.dialRelay(at))
 }
 
-// exchange sends a message and waits for an answer of a type.
 func exchange(conn *wiretest.Conn, m []byte, want proto.Type, within time.Duration) bool {
 	return conn.Send(m) == nil && conn.Receives(within, wiretest.HasType(want))
 }
@@ -316,7 +312,6 @@ func TestAttackMismatchElsewhere(t *testing.T) {
 	})
 }
 
-// floodUntil sends packets until ctx is done.
 func (l *lab) floodUntil(ctx context.Context, rate int, next func(n uint64) []byte) {
 	s, err := NewSpoofer(l.net.Clients, RelayAddr.Addr())
 	if err != nil {

@@ -76,14 +76,12 @@ func startIsolated(t *testing.T, args ...string) *isolated {
 	return r
 }
 
-// command returns a command in the namespace.
 func (r *isolated) command(args ...string) *exec.Cmd {
 	cmd := exec.Command("ip", append([]string{"netns", "exec", r.ns.Name}, args...)...)
 	cmd.Stderr = os.Stderr
 	return cmd
 }
 
-// metrics returns the page of the relay.
 func (r *isolated) metrics() string {
 	r.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: r.ns.Dial}, Timeout: 30 * time.Second}
@@ -99,7 +97,6 @@ func (r *isolated) metrics() string {
 	return string(text)
 }
 
-// sample returns a sample of a page.
 func (r *isolated) sample(page, name string) float64 {
 	r.Helper()
 	for line := range strings.Lines(page) {

@@ -39,8 +39,6 @@ const (
 	beyondDisk = 6000
 )
 
-// holdConnections opens n silent connections to the API and returns a function
-// that closes them.
 func (l *lab) holdConnections(n int) (release func()) {
 	l.Helper()
 	var conns []net.Conn
@@ -207,7 +205,6 @@ func TestMemoryCap(t *testing.T) {
 	})
 }
 
-// apiResults counts API calls by result.
 type apiResults struct {
 	made, full, limited, other atomic.Int64
 	err                        atomic.Pointer[error]
@@ -220,7 +217,6 @@ func (a *apiResults) firstError() error {
 	return nil
 }
 
-// record counts the result of a call.
 func (a *apiResults) record(err error) {
 	var problem *api.Problem
 	switch {
@@ -273,7 +269,6 @@ const (
 	honestEvery = 20 * time.Millisecond
 )
 
-// firstAttacker is the first address of AttackerReplyRange.
 var firstAttacker = netip.AddrFrom4([4]byte{198, 18, 128, 1})
 
 // TestSlowCallers verifies that the API serves regular callers while thousands

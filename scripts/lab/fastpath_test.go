@@ -22,7 +22,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// fastCase is one form of the fast path.
 type fastCase struct {
 	mode string // of the setting xdp
 	v6   bool
@@ -85,7 +84,6 @@ func newFastLab(t *testing.T, c fastCase, change func(*RelayConfig)) *lab {
 	})
 }
 
-// withFlags adds flags of the relay.
 func withFlags(flags ...string) func(*RelayConfig) {
 	return func(c *RelayConfig) { c.Flags = append(c.Flags, flags...) }
 }
@@ -119,7 +117,6 @@ func (n Namespace) passXDP() error {
 // xdpPass is XDP_PASS of linux/bpf.h.
 const xdpPass = 2
 
-// fastPlayers is players of one form of the fast path.
 func (l *lab) fastPlayers(matches int, c fastCase) FleetConfig {
 	cfg := l.players(matches, 30)
 	if c.v6 {
@@ -245,7 +242,6 @@ func TestFastPathTranslated(t *testing.T) {
 	}
 }
 
-// changeNetwork changes the network under traffic. After each change every match goes on.
 func (l *lab) changeNetwork(f *Fleet, c fastCase) {
 	l.Helper()
 	family := "-4"
@@ -296,7 +292,6 @@ func (l *lab) changeNetwork(f *Fleet, c fastCase) {
 	}
 }
 
-// replaceLink removes a link and makes it again.
 func (l *lab) replaceLink(name string) {
 	l.Helper()
 	for _, link := range l.net.links() {
@@ -313,7 +308,6 @@ func (l *lab) replaceLink(name string) {
 	}
 }
 
-// ctl runs ferry ctl in the relay's namespace.
 func (l *lab) ctl(args ...string) string {
 	l.Helper()
 	out, err := l.tryCtl(args...)
@@ -345,7 +339,6 @@ func (l *lab) restartFast(f *Fleet) {
 	l.requireFast(f, "after kill -9 and a restart")
 }
 
-// programs returns what is attached to the interfaces of the relay.
 func (l *lab) programs() string {
 	out, err := exec.Command("ip", "-n", l.net.Relay.Name, "-details", "link").CombinedOutput()
 	if err != nil {
@@ -479,5 +472,4 @@ func TestFastPathCapabilities(t *testing.T) {
 	}
 }
 
-// nobody is the id of the user nobody.
 const nobody = 65534

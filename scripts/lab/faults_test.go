@@ -36,13 +36,11 @@ func TestFreeze(t *testing.T) {
 	l.requireNoFailures(f.Counts())
 }
 
-// stopFor stops the relay's process for a time.
 func (l *lab) stopFor(d time.Duration) {
 	l.Helper()
 	l.whileStopped(func() { time.Sleep(d) })
 }
 
-// whileStopped calls do while the relay's process is stopped.
 func (l *lab) whileStopped(do func()) {
 	l.Helper()
 	if err := l.relay.Signal(syscall.SIGSTOP); err != nil {
@@ -52,7 +50,6 @@ func (l *lab) whileStopped(do func()) {
 	do()
 }
 
-// TestPause verifies that a pause of the process ends no game.
 func TestPause(t *testing.T) {
 	l := newLab(t, nil)
 	f, codes := l.fleet(l.players(60, 30))
@@ -60,7 +57,6 @@ func TestPause(t *testing.T) {
 	l.requireResume(f, codes)
 }
 
-// TestLinkDown verifies that an outage of the links ends no game.
 func TestLinkDown(t *testing.T) {
 	l := newLab(t, nil)
 	f, codes := l.fleet(l.players(60, 30))
@@ -97,7 +93,6 @@ func (l *lab) requireResume(f *Fleet, codes []string) {
 	l.requireJoinCodes(codes[:min(len(codes), 20)])
 }
 
-// requireJoinCodes checks that join codes still work.
 func (l *lab) requireJoinCodes(codes []string) {
 	l.Helper()
 	c := l.relay.API(l.net.Clients, 0)
@@ -158,7 +153,6 @@ func TestRoutes(t *testing.T) {
 // players.
 const minHits = 50
 
-// restrictedRange is the prefix of the affected players.
 const restrictedRange = victimRange
 
 // route returns a function that replaces the relay's route to restrictedRange

@@ -51,7 +51,6 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// dev starts `ferry dev` on free ports and returns its addresses.
 func dev(t *testing.T) (relay netip.AddrPort, base string) {
 	t.Helper()
 	path, err := Binary(t.TempDir())

@@ -12,7 +12,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestLeave verifies the messages of each leave method.
 func TestLeave(t *testing.T) {
 	for how, want := range map[leaveMethod][]proto.Type{
 		bySilence: nil, byClose: {proto.TypeClose}, byDisconnect: {proto.TypeDisconnect},

@@ -53,7 +53,6 @@ func TestFloodMalformed(t *testing.T) {
 	})
 }
 
-// files returns the relay's open descriptors.
 func (l *lab) files() int {
 	l.Helper()
 	n, err := l.relay.Files()

@@ -37,7 +37,6 @@ var (
 	memoryDuration = flag.Duration("memory.duration", 4*time.Second, "of flood and allocations under the memory cap")
 )
 
-// ferry is the binary, built once for all tests.
 var ferry string
 
 func TestMain(m *testing.M) {
@@ -63,7 +62,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// lab is a network with a relay, for one test.
 type lab struct {
 	*testing.T
 	net   *Network
@@ -140,7 +138,6 @@ func (l *lab) fleet(cfg FleetConfig) (*Fleet, []string) {
 	return f, l.addMatches(f)
 }
 
-// emptyFleet starts a fleet without matches.
 func (l *lab) emptyFleet(cfg FleetConfig) *Fleet {
 	l.Helper()
 	f, err := NewFleet(cfg)
@@ -189,7 +186,6 @@ func (l *lab) background(f func(context.Context)) {
 	l.Cleanup(func() { cancel(); done.Wait() })
 }
 
-// spoofer opens a raw socket to the relay.
 func (l *lab) spoofer(ns Namespace) *Spoofer {
 	l.Helper()
 	s, err := NewSpoofer(ns, RelayAddr.Addr())
@@ -200,7 +196,6 @@ func (l *lab) spoofer(ns Namespace) *Spoofer {
 	return s
 }
 
-// flood sends packets for a time and logs the rate.
 func (l *lab) flood(rate int, d time.Duration, next func(n uint64) []byte) FloodResult {
 	l.Helper()
 	s := l.spoofer(l.net.Clients)
@@ -233,7 +228,6 @@ func (l *lab) spoofedPackets(payload func() []byte) func(n uint64) []byte {
 	}
 }
 
-// counter counts the relay's datagrams to a prefix in a namespace.
 func (l *lab) counter(ns Namespace, to netip.Prefix) *Counter {
 	l.Helper()
 	c, err := NewCounter(ns, to)
@@ -254,7 +248,6 @@ func (l *lab) rss() int {
 	return n
 }
 
-// metric returns the value of a metric.
 func (l *lab) metric(name string) float64 {
 	l.Helper()
 	all, err := l.relay.Metrics()
@@ -264,15 +257,12 @@ func (l *lab) metric(name string) float64 {
 	return all[name]
 }
 
-// Metrics that several tests read.
 const (
 	datagramsIn  = `ferry_datagrams_total{direction="in"}`
 	datagramsOut = `ferry_datagrams_total{direction="out"}`
 	kernelDrops  = `ferry_kernel_drops_total`
 )
 
-// requireTraffic checks that every match carries traffic in both directions
-// from now on.
 func (l *lab) requireTraffic(f *Fleet, within time.Duration) {
 	l.Helper()
 	f.Mark()
@@ -353,8 +343,6 @@ func (l *lab) droppedDatagrams() (n uint64) {
 	return n
 }
 
-// procNetFields returns the lines of a file in /proc/net of a namespace, split
-// into fields.
 func (l *lab) procNetFields(ns Namespace, file string) (rows [][]string) {
 	l.Helper()
 	var raw []byte

@@ -102,7 +102,6 @@ func TestLatencyBesideUDP(t *testing.T) {
 	t.Logf("bench: %s", <-report)
 }
 
-// measureLatency logs the percentiles of all round trips within latencyTime.
 func measureLatency(t *testing.T, condition string, players []*echoPlayer, calls *api.Client) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), *latencyTime)
@@ -185,7 +184,6 @@ func dialEcho(t *testing.T, calls *api.Client, h *http.Client) *echoPlayer {
 	return p
 }
 
-// echoes sends a PING and reports whether its echo has come.
 func (p *echoPlayer) echoes() bool {
 	p.ping.Number++
 	m := p.ping.Append(nil)

@@ -77,7 +77,6 @@ func (n narrowLink) narrow(c narrowCase) {
 	}
 }
 
-// match starts a match whose player is behind the narrow path, with content of so many bytes.
 func (n narrowLink) match(ctx context.Context, c narrowCase, content int) clientMatch {
 	n.Helper()
 	host, player, _, err := AllocateMatch(n.Context(), n.relay.API(n.net.Peers, 0), api.AllocateRequest{MaxConnections: 2})
@@ -210,7 +209,6 @@ func TestForgedPacketTooBig(t *testing.T) {
 	}
 }
 
-// forgePacketTooBig sends the relay a Packet Too Big about what it sends to a player.
 func (n narrowLink) forgePacketTooBig(mtu uint32, about netip.AddrPort) {
 	n.Helper()
 	relay, to := RelayAddr6.Addr().As16(), about.Addr().As16()

@@ -46,14 +46,12 @@ func newTestMatch(t *testing.T) *testMatch {
 	return s
 }
 
-// tick advances the clock and lets both players act.
 func (s *testMatch) tick(after int64) {
 	s.now += after
 	s.host.tick(s.f, s.now, 33e6)
 	s.joiner.tick(s.f, s.now, 33e6)
 }
 
-// deliver passes a message from the relay to a player.
 func (s *testMatch) deliver(p *player, m proto.Message) { p.handle(s.f, s.now, m.Append(nil)) }
 
 // last returns the newest message of a player and clears the record.

@@ -52,7 +52,6 @@ func newEcho(t *testing.T) *echo {
 	return e
 }
 
-// got returns the numbers received so far.
 func (e *echo) got() []uint32 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -98,7 +97,6 @@ func sendThrough(t *testing.T, e *echo, cfg ProxyConfig, n int, between func(i i
 	return p.Stats()
 }
 
-// count counts the datagrams that arrive at a socket until it is closed.
 func count(conn *net.UDPConn, arrived *atomic.Uint64) {
 	buf := make([]byte, 2048)
 	for {

@@ -163,7 +163,6 @@ func TestRecoverClients(t *testing.T) {
 	}
 }
 
-// matchSet is a set of matches during which the relay is killed.
 type matchSet interface {
 	Mark()
 	Resumptions() []time.Duration

@@ -41,7 +41,6 @@ func (v *victim) count(n int, named bool) (all, limit int) {
 	return v.byPrefix, 20 + int(10*since) + 1
 }
 
-// record adds a line about what the victim has received to the table.
 func (v *victim) record(attack string) {
 	v.l.Helper()
 	h, since := v.received.Received(), time.Since(v.begin)
@@ -231,7 +230,6 @@ func (l *lab) foreignDatagrams() (in, out float64) {
 	return in, out
 }
 
-// allocateHost allocates a host.
 func (l *lab) allocateHost(c *api.Client) *player {
 	l.Helper()
 	a, err := c.Allocate(l.Context(), api.AllocateRequest{MaxConnections: 1})

@@ -12,7 +12,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// TestStalls verifies that a stopped process records its stall.
 func TestStalls(t *testing.T) {
 	s := NewStalls()
 	if s.Since(time.Time{}) || s.Total() != 0 {

@@ -32,7 +32,6 @@ const (
 	slackFiles = soakCallers + 2
 )
 
-// soakForm holds the parameters of the quick or the long form.
 type soakForm struct {
 	life  time.Duration // of a match
 	every time.Duration // between samples
@@ -54,7 +53,6 @@ func newSoakForm() soakForm {
 	}}
 }
 
-// usage is a sample of the relay's resource use.
 type usage struct {
 	at                     time.Duration
 	rss, goroutines, files int
@@ -263,7 +261,6 @@ func (l *lab) requireSteady(all []usage, idle usage) {
 	}
 }
 
-// requireCodesUnknown checks that join codes of ended allocations are unknown.
 func (l *lab) requireCodesUnknown(caller *api.Client, codes []string) {
 	l.Helper()
 	for _, code := range codes {

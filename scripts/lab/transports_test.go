@@ -26,10 +26,8 @@ var (
 	webSocketFlood = flag.Int("transports.websockets", 1000, "WebSockets that attackers hold at once")
 )
 
-// transportPairs are the transports of host and player.
 var transportPairs = [][2]string{{"udp", "udp"}, {"dtls", "dtls"}, {"ws", "ws"}, {"dtls", "ws"}, {"udp", "dtls"}}
 
-// clientMatch is a match of two game clients.
 type clientMatch struct{ host, player *GameClient }
 
 func (v clientMatch) clients() []*GameClient { return []*GameClient{v.host, v.player} }
@@ -69,8 +67,6 @@ func (l *lab) startMatchesOver(transports [][2]string, like GameClientConfig) (a
 
 func idOf(a api.Allocation) proto.AllocationID { return proto.AllocationID(a.AllocationIDBytes) }
 
-// requireMatchTraffic checks that every match carries traffic in both
-// directions from now on.
 func (l *lab) requireMatchTraffic(all []clientMatch, within time.Duration) {
 	l.Helper()
 	for _, v := range all {
@@ -114,7 +110,6 @@ func settleMatches(all []clientMatch) map[string]GameClientCounts {
 	return sums
 }
 
-// sumByTransport adds up the counters by transport pair.
 func sumByTransport(all []clientMatch) map[string]GameClientCounts {
 	sums := map[string]GameClientCounts{}
 	for _, v := range all {
@@ -480,7 +475,6 @@ func TestFamilyLoss(t *testing.T) {
 	l.requireNoFailures(f.Counts())
 }
 
-// addresses returns the UDP endpoints that the API advertises.
 func addresses(a api.Allocation) (all []netip.AddrPort) {
 	for _, e := range a.ServerEndpoints {
 		if ip, err := netip.ParseAddr(e.Host); err == nil && e.ConnectionType == "udp" {

@@ -194,7 +194,6 @@ func TestUpgradeMemory(t *testing.T) {
 	l.requireNoFailures(f.Counts())
 }
 
-// upgrade makes a new process take over.
 func (l *lab) upgrade() (answer admin.UpgradeResult) {
 	l.Helper()
 	if err := json.Unmarshal([]byte(l.ctl("upgrade", "-o", "json")), &answer); err != nil {

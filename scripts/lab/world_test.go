@@ -18,13 +18,11 @@ import (
 
 // The world: networks as players have them, one row of a table for each combination.
 
-// dimension is one property of a network or of a match.
 type dimension struct {
 	name   string
 	values []string // the first one is the usual one
 }
 
-// Indices of the dimensions.
 const (
 	dimRelay = iota
 	dimHost
@@ -61,7 +59,6 @@ var dimensions = []dimension{
 	dimEvent: {"event", []string{"none", "upgrade", "kill", "host leaves", "host closes", "host crashes"}},
 }
 
-// worldRow is a choice of each dimension.
 type worldRow []int
 
 // get returns a value of the row; "": still open.
@@ -89,10 +86,8 @@ func (r worldRow) String() string {
 	return strings.Join(all, ", ")
 }
 
-// players returns the families of both players.
 func (r worldRow) players() []string { return strings.Split(r.get(dimPlayers), ",") }
 
-// share reports whether two sets of families have one in common.
 func share(a, b string) bool {
 	return a == "" || b == "" || strings.Contains(a, "4") && strings.Contains(b, "4") || strings.Contains(a, "6") && strings.Contains(b, "6")
 }
@@ -131,7 +126,6 @@ func (r worldRow) spectates() bool {
 	return r.has(dimTransport, "udp") && r.has(dimChange, "network", "family") && r.has(dimCall, "own") && !r.refused()
 }
 
-// migrates reports whether the host leaves, in any way.
 func (r worldRow) migrates() bool { return departures[r.get(dimEvent)] != 0 }
 
 // refused reports whether the relay is to refuse the players.
@@ -289,7 +283,6 @@ func seconds(d time.Duration) string {
 	return fmt.Sprintf("%.1fs", d.Seconds())
 }
 
-// worldResult is what a row gave.
 type worldResult struct {
 	row      worldRow
 	in, back time.Duration // until all players are in; until all play again after a change. 0: never, or no change
@@ -343,7 +336,6 @@ func (g *worldGame) wait(within time.Duration, cond func() bool) bool {
 	return cond()
 }
 
-// idle lets the game go on for a while.
 func (g *worldGame) idle(d time.Duration) {
 	ctx, cancel := context.WithTimeout(g.Context(), d)
 	defer cancel()

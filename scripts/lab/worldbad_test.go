@@ -137,7 +137,6 @@ func fullDiskDay(t *testing.T) {
 	}
 }
 
-// processorTime returns how much the relay has used.
 func (l *lab) processorTime() time.Duration {
 	l.Helper()
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", l.relay.cmd.Process.Pid))
@@ -205,7 +204,6 @@ func noDescriptorDay(t *testing.T) {
 	l.requireJoinCodes(codes[:5])
 }
 
-// isLive reports whether /livez answers that all is well.
 func (l *lab) isLive() bool {
 	ctx, cancel := context.WithTimeout(l.Context(), 5*time.Second)
 	defer cancel()

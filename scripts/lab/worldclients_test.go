@@ -45,7 +45,6 @@ func joinProgram(command ...string) func(*worldGame, string, string) ([]string, 
 	}
 }
 
-// clientPrograms builds them.
 func clientPrograms(t *testing.T) []clientProgram {
 	dir := t.TempDir()
 	build := func(name, pkg string, args ...string) {
@@ -109,7 +108,6 @@ func clientPrograms(t *testing.T) []clientProgram {
 	}
 }
 
-// clientToken is the token with which the programs call the API.
 var clientToken = fmt.Sprintf(tokenFormat, 0)
 
 // echoCommand is the argument with which the test's own program is the client in Go.
@@ -173,7 +171,6 @@ func echoClient(args []string) error {
 	}
 }
 
-// runProgram starts a program in a namespace.
 func (g *worldGame) runProgram(in Namespace, program ...string) *clienttest.Program {
 	g.Helper()
 	cmd := exec.CommandContext(g.Context(), "ip", append([]string{"netns", "exec", in.Name}, program...)...)
@@ -181,12 +178,10 @@ func (g *worldGame) runProgram(in Namespace, program ...string) *clienttest.Prog
 	return clienttest.Start(g, cmd)
 }
 
-// hasPrinted returns a condition: a program has printed a line with that beginning.
 func hasPrinted(p *clienttest.Program, beginning string) func() bool {
 	return func() bool { _, n := p.Find(beginning); return n > 0 }
 }
 
-// clientAPI is the API as a program in the players' namespace calls it.
 func (g *worldGame) clientAPI() *api.Client {
 	c := g.relay.API(g.net.Clients, 0)
 	c.BaseURL = "http://" + g.apiAddr().String()

@@ -42,7 +42,6 @@ func TestWorldCrowd(t *testing.T) {
 	}
 }
 
-// crowd lets players join two hosts, and returns how many are in, and what calls failed.
 func (g *worldGame) crowd(kept bool) (in int, refused []error) {
 	var hosts, players []*worldClient
 	var codes []string
@@ -115,7 +114,6 @@ func (g *worldGame) crowd(kept bool) (in int, refused []error) {
 	return in, refused
 }
 
-// countErrors counts errors by their text.
 func countErrors(all []error) map[string]int {
 	n := make(map[string]int)
 	for _, err := range all {

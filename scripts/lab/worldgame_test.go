@@ -14,7 +14,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 )
 
-// What a game of the world does.
 const (
 	worldRate    = 30              // messages per second to each peer
 	worldMeasure = 2 * time.Second // of each measurement
@@ -30,7 +29,6 @@ const (
 	publicPort = 17777
 )
 
-// Addresses of the world besides those of the network.
 var (
 	publicAddr   = netip.MustParseAddr("203.0.113.78") // of a proxy or of DNAT before the relay
 	publicAddr6  = netip.MustParseAddr("2001:db8:77::78")
@@ -45,7 +43,6 @@ const (
 	mobileRange6 = "2001:db8:28::/64"
 )
 
-// worldSecret signs the tokens of players.
 var worldSecret = []byte(strings.Repeat("world", 8))
 
 // worldGame is a host and two players in a network of one row. The test's goroutine owns
@@ -58,7 +55,6 @@ type worldGame struct {
 	code    string
 }
 
-// worldClient is one of them.
 type worldClient struct {
 	game     *worldGame
 	name     string
@@ -79,7 +75,6 @@ func (g *worldGame) sizes() []int {
 	return []int{20, 500, largest[g.row.get(dimTransport)]}
 }
 
-// play plays the game of the row, and compares what it gets with what it should.
 func (g *worldGame) play() {
 	begin := time.Now()
 	if !g.allocate() {
@@ -168,7 +163,6 @@ func (g *worldGame) mark() {
 	}
 }
 
-// worldClients are players of a message.
 type worldClients []*worldClient
 
 func (all worldClients) String() string {
@@ -277,14 +271,12 @@ func (g *worldGame) disturb() {
 	}
 }
 
-// outage takes the network of the players away for a while.
 func (g *worldGame) outage(seconds int) {
 	g.must(g.net.Router.Filter("table inet outage {\n chain forward {\n type filter hook forward priority -10\n drop\n }\n}"))
 	g.idle(time.Duration(seconds) * time.Second)
 	g.must(g.net.Router.Filter("delete table inet outage"))
 }
 
-// happen does to the relay what the row has.
 func (g *worldGame) happen() {
 	switch g.row.get(dimEvent) {
 	case "upgrade":
@@ -311,7 +303,6 @@ func (g *worldGame) must(err error) {
 	}
 }
 
-// spectate lets a player get much and send little.
 func (g *worldGame) spectate(p *worldClient) {
 	sizes := g.sizes()
 	size := sizes[2]
@@ -358,7 +349,6 @@ func (g *worldGame) unpause() {
 	}
 }
 
-// measure counts messages of each size for a while.
 func (g *worldGame) measure() {
 	g.idle(300 * time.Millisecond) // The first large one of a path may be lost.
 	g.mark()
@@ -410,7 +400,6 @@ func (g *worldGame) requireNarrow() {
 	g.requireWhy(all, "its path takes packets of")
 }
 
-// requireWhy checks that ferry ctl why says a word of each player.
 func (g *worldGame) requireWhy(all worldClients, word string) {
 	for _, c := range all {
 		if text := g.askWhy(c); !strings.Contains(strings.ToLower(text), word) {

@@ -24,7 +24,6 @@ var departures = map[string]time.Duration{
 	"host crashes": worldSilence + time.Second,
 }
 
-// leave lets the host leave.
 func (g *worldGame) leave() bool {
 	old := g.host
 	switch g.row.get(dimEvent) {
@@ -143,7 +142,6 @@ func (c *worldClient) tryHost(ctx context.Context, next api.Allocation) (bound b
 	return false, nil
 }
 
-// isBound waits for the answer to the BIND of the client.
 func (c *worldClient) isBound(ctx context.Context) bool {
 	for ; ctx.Err() == nil; pause(ctx, 5*time.Millisecond) {
 		if bound, refused := c.client.Bound(); bound || refused {

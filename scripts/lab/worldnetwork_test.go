@@ -22,7 +22,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// newWorldGame makes the network of a row, with more flags of the relay.
 func newWorldGame(t *testing.T, r worldRow, flags ...string) *worldGame {
 	testkit.Program(t, "nft", "nftables")
 	testkit.Program(t, "ethtool", "ethtool")
@@ -54,7 +53,6 @@ func newWorldGame(t *testing.T, r worldRow, flags ...string) *worldGame {
 	return g
 }
 
-// buildNetwork makes the network of the row.
 func (g *worldGame) buildNetwork(n *Network) error {
 	r := g.row
 	wire6, lan6 := "2001:db8:1::2", clientsLAN6
@@ -130,7 +128,6 @@ func atoi(s string) (n int) {
 	return n
 }
 
-// configure makes the relay's settings.
 func (g *worldGame) configure(t *testing.T, c *RelayConfig) {
 	r := g.row
 	c.trustDevelopment(worldSecret)
@@ -236,7 +233,6 @@ func (f familyNamer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return f.RoundTripper.RoundTrip(req)
 }
 
-// api returns the API as the client, or a backend for it, calls it.
 func (c *worldClient) api() (*api.Client, error) {
 	g := c.game
 	family, local := "4", c.local["4"]
@@ -314,7 +310,6 @@ func (c *worldClient) endpoint() (at netip.AddrPort, local netip.Addr, err error
 	return at, c.local[family], nil
 }
 
-// start begins to play with peers.
 func (c *worldClient) start(peers ...api.Allocation) error {
 	at, local, err := c.endpoint()
 	if err != nil {

@@ -45,7 +45,6 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// dev starts ferry dev and returns the URL of its API.
 func dev(t *testing.T) string {
 	binary := filepath.Join(t.TempDir(), "ferry")
 	build := exec.Command("go", "build", "-o", binary, "./cmd/ferry")

@@ -65,7 +65,6 @@ func named(t *testing.T, pattern string) string {
 	return found[0]
 }
 
-// TestReproducible: the same tree gives the same bytes.
 func TestReproducible(t *testing.T) {
 	names := func(dir string) (all []string) {
 		if err := eachFile(dir, func(name, sum string) { all = append(all, sum+" "+name) }); err != nil {
@@ -339,7 +338,6 @@ func TestContainerfile(t *testing.T) {
 	}
 }
 
-// only is the image of the only architecture in an index.
 func only(t *testing.T, top v1.ImageIndex, digest v1.Hash) v1.Image {
 	t.Helper()
 	index, err := top.ImageIndex(digest)
@@ -357,7 +355,6 @@ func only(t *testing.T, top v1.ImageIndex, digest v1.Hash) v1.Image {
 	return image
 }
 
-// freePort is a port that was free a moment ago.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -41,7 +41,6 @@ var fields = []string{
 // separated by "|".
 type values map[string]string
 
-// with returns v and more.
 func (v values) with(more values) values {
 	all := values{}
 	for name, value := range v {
@@ -53,7 +52,6 @@ func (v values) with(more values) values {
 	return all
 }
 
-// header is what every message has.
 func header(typ proto.Type, info string, more values) values {
 	return values{
 		"_ws.col.Protocol": "Ferry", "_ws.col.Info": strings.TrimSpace(typ.String() + " " + info),
@@ -110,7 +108,6 @@ func relay(payload []byte) []byte {
 	return proto.Relay{From: id(host), To: id(joiner), Payload: payload}.Append(nil)
 }
 
-// messages are all types of package proto.
 func messages() []datagram {
 	data := bytes.Repeat([]byte{0xC0, 0xDE}, 100)
 	var key proto.Key
@@ -149,7 +146,6 @@ func messages() []datagram {
 	}
 }
 
-// errorMessages are ERROR with all codes and an unknown one.
 func errorMessages() (all []datagram) {
 	for code := proto.ErrorVersion; code <= proto.ErrorSelfConnect+1; code++ {
 		text := code.String()
@@ -298,7 +294,6 @@ func transport() (all []datagram) {
 				"utp.kind": "1", "utp.token": unknownText, "utp.pipeline": "0", "utp.payload": "6869"}})
 }
 
-// writeFile writes the datagrams as frames of IP.
 func writeFile(t *testing.T, all []datagram) string {
 	t.Helper()
 	var file bytes.Buffer
@@ -450,7 +445,6 @@ func TestPreferences(t *testing.T) {
 	compare(t, all, tshark(t, writeFile(t, all), "-o", "ferry.transport:Never"))
 }
 
-// TestNames: the names of types and errors are those of package proto.
 func TestNames(t *testing.T) {
 	script, err := os.ReadFile("ferry.lua")
 	if err != nil {

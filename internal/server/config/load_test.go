@@ -89,7 +89,6 @@ var others = map[string][2]string{
 	"region_description": {"Europe", "America"},
 }
 
-// value returns the value of a setting in the format of others.
 func value(c Config, key string) string {
 	v := reflect.ValueOf(c)
 	for _, s := range settings(v.Type()) {

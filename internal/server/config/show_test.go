@@ -12,7 +12,6 @@ import (
 
 const testSecret = "hush-hush-0123456789"
 
-// TestPrintRoundTrip: Load reads the output of Print as the same configuration.
 func TestPrintRoundTrip(t *testing.T) {
 	file := write(t, "region: \"a b: #c\"\nudp: ['127.0.0.1:1', '[::1]:2']\nadvertise: '203.0.113.4:5'\nlog_format: json\n")
 	first, err := load(t, []string{"FERRY_WORKERS=2"}, "-c", file, "--idle-timeout=90s", "--admin-public")
@@ -67,7 +66,6 @@ func TestSecretsAreHidden(t *testing.T) {
 	}
 }
 
-// TestSecretNotInErrors: errors about a bad file do not contain its secrets.
 func TestSecretNotInErrors(t *testing.T) {
 	for _, text := range []string{
 		"tokens:\n  - secret: " + testSecret + "\n    secret_file: x\n",
@@ -131,7 +129,6 @@ func TestChangesWithEqualText(t *testing.T) {
 	}
 }
 
-// TestChangesCoverEverySetting: Changes and CopySettings cover each setting.
 func TestChangesCoverEverySetting(t *testing.T) {
 	texts := map[string]string{
 		"Addr": "127.0.0.1:1", "Name": "a.example", "RelayID": "6a1c3f5e-0d2b-4c7a-9e8f-112233445566",

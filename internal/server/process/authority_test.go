@@ -54,7 +54,6 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// signed is a request of ACME.
 type signed struct{ Protected, Payload string }
 
 func (s signed) header() (h struct {
@@ -70,7 +69,6 @@ func unbase64(s string) []byte {
 	return b
 }
 
-// ServeHTTP answers as the authority.
 func (a *authority) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -207,14 +205,12 @@ func (a *authority) asked() int {
 	return a.orders
 }
 
-// refusing makes the authority refuse orders, or take them.
 func (a *authority) refusing(refuse bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.refuse = refuse
 }
 
-// domains reads the names of the settings.
 func domains(t *testing.T, names ...string) (all []config.Name) {
 	t.Helper()
 	for _, n := range names {
@@ -227,7 +223,6 @@ func domains(t *testing.T, names ...string) (all []config.Name) {
 	return all
 }
 
-// shake does a handshake of TLS with a running app, and returns what it showed.
 func (a *authority) shake(r running, name string) (*x509.Certificate, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -240,10 +235,8 @@ func (a *authority) shake(r running, name string) (*x509.Certificate, error) {
 	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0], nil
 }
 
-// leads says where the names of the authority lead to.
 func (a *authority) leads(r *running) { a.dial = func() string { return r.api.addr().String() } }
 
-// sameName reports whether a certificate bears just that name.
 func sameName(c *x509.Certificate, name string) bool {
 	return strings.Join(c.DNSNames, ",") == name
 }

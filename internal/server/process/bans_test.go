@@ -19,7 +19,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// operate makes an operator's call and returns its status and answer.
 func (r running) operate(t *testing.T, method, path string) (int, string) {
 	t.Helper()
 	w, q := httptest.NewRecorder(), httptest.NewRequest(method, path, nil)
@@ -28,7 +27,6 @@ func (r running) operate(t *testing.T, method, path string) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-// ban bans and returns the ban.
 func (r running) ban(t *testing.T, query string) (b ban.Ban) {
 	t.Helper()
 	status, body := r.operate(t, "POST", "/bans?"+query)
@@ -38,14 +36,12 @@ func (r running) ban(t *testing.T, query string) (b ban.Ban) {
 	return b
 }
 
-// has reports whether the relay has an allocation.
 func (r running) has(t *testing.T, id proto.AllocationID) bool {
 	t.Helper()
 	_, err := r.relay.engine.Describe(t.Context(), id)
 	return err == nil
 }
 
-// isBound reports whether an allocation has been bound.
 func (r running) isBound(t *testing.T, id proto.AllocationID) bool {
 	t.Helper()
 	page, _, err := r.relay.engine.Allocations(t.Context(), engine.Filter{ID: id}, 0, 1)
@@ -188,7 +184,6 @@ func TestBanNetworkDTLS(t *testing.T) {
 	}
 }
 
-// TestBanEnds: a ban ends by itself.
 func TestBanEnds(t *testing.T) {
 	t.Parallel()
 	r := start(t, options(local(), Serve))

@@ -12,7 +12,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// packets returns how many packets a pcapng file has.
 func packets(t *testing.T, file string) (n int) {
 	t.Helper()
 	r, err := pcapgo.NewNgReader(bytes.NewReader([]byte(file)), pcapgo.DefaultNgReaderOptions)

@@ -19,7 +19,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// badCertificates are certificates that clients refuse.
 var badCertificates = []struct {
 	reason, text string
 	change       func(*x509.Certificate)

@@ -57,7 +57,6 @@ func TestDevLog(t *testing.T) {
 	}
 }
 
-// sendWrongBind sends a BIND that another key signed.
 func sendWrongBind(t *testing.T, r running, ticket client.Ticket) {
 	t.Helper()
 	conn, err := net.Dial("udp", r.relay.engine.Addr().String())

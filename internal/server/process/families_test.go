@@ -88,7 +88,6 @@ func TestFleetFamilies(t *testing.T) {
 	}
 }
 
-// silent returns the port of a socket that answers nothing.
 func silent(t *testing.T, ip string) uint16 {
 	t.Helper()
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(ip)})
@@ -146,7 +145,6 @@ func (r running) playAcross(t *testing.T, token, callee string, family int) (ove
 	return "::1", took
 }
 
-// session runs a session of an allocation until the test ends.
 func (r running) session(t *testing.T, a api.Allocation) *client.Session {
 	t.Helper()
 	ticket, err := client.TicketFrom(a)

@@ -21,7 +21,6 @@ import (
 	"github.com/google/uuid"
 )
 
-// distant is a relay that has what has is for, or fails.
 type distant struct {
 	has   map[proto.AllocationID]error // nil: what is asked is done
 	fail  error
@@ -65,7 +64,6 @@ func (d distant) Close(ctx context.Context, id proto.AllocationID) (bool, error)
 	return false, fmt.Errorf("%w: the relay says", alloc.ErrNotFound)
 }
 
-// candidates are relays as an API process sees them.
 func candidates(relays map[byte]distant, dead byte) (all []placement.Candidate) {
 	for b := range relays {
 		n := placement.Candidate{Seen: placement.Seen{Node: placement.Node{Relay: alloc.RelayID{b}, Region: "region"}}}
@@ -251,7 +249,6 @@ func TestFleetOperator(t *testing.T) {
 	}
 }
 
-// pager asks the admin pages of a process.
 func (r running) pager(t *testing.T) func(request string, status int, want string) {
 	return func(request string, status int, want string) {
 		t.Helper()

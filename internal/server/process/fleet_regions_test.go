@@ -16,7 +16,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// useRegionStores replaces the store of a process by those of two regions.
 func useRegionStores(c *config.Config, role rpc.Role, servers map[string]*redistest.Server) {
 	c.Store = ""
 	for region, symbol := range map[string]string{"eu": "6", "us": "T"} {
@@ -26,7 +25,6 @@ func useRegionStores(c *config.Config, role rpc.Role, servers map[string]*redist
 	}
 }
 
-// loadCounts are the results of calls about one region, by status.
 type loadCounts struct {
 	mu       sync.Mutex // guards the following field
 	statuses map[int]int

@@ -48,7 +48,6 @@ func newFleet(t *testing.T) *fleetKit {
 
 func (k *fleetKit) file(name string) string { return filepath.Join(k.dir, name+".pem") }
 
-// settings are those of a process with a certificate of its own.
 func (k *fleetKit) settings(name string, r rpc.Request) config.Config {
 	k.t.Helper()
 	issued, err := k.ca.Issue(r)
@@ -66,7 +65,6 @@ func (k *fleetKit) settings(name string, r rpc.Request) config.Config {
 	return c
 }
 
-// relay runs a relay with an id that begins with that byte.
 func (k *fleetKit) relay(id byte, region string) running {
 	k.t.Helper()
 	return start(k.t, k.relayOptions(id, region))
@@ -181,7 +179,6 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// TestRelayAnswersNoCalls: players' calls are for the API processes.
 func TestRelayAnswersNoCalls(t *testing.T) {
 	t.Parallel()
 	k := newFleet(t)

@@ -84,8 +84,6 @@ func (r *roles) Withdraw(ctx context.Context, relay alloc.RelayID, boot uint64) 
 	return r.relay(relay).Registry.Withdraw(ctx, relay, boot)
 }
 
-// signers returns a function that returns the signer of a relay or, for zero, of an API
-// process.
 func (k *fleetKit) signers() func(alloc.RelayID) *rpc.Signer {
 	var mu sync.Mutex
 	made := make(map[alloc.RelayID]*rpc.Signer)
@@ -125,7 +123,6 @@ func storeUsers(t *testing.T) map[string]string {
 	return lines
 }
 
-// The users of the documentation, with their passwords there.
 var storeRoles = map[string]string{"ferry-relay": "RELAY-PASSWORD", "ferry-api": "API-PASSWORD"}
 
 // storeUserArgs are the arguments of a server that has the users from its start.
@@ -187,7 +184,6 @@ func TestStoreUsers(t *testing.T) {
 	})
 }
 
-// testQuotas: relays report usage, API processes read it and take tokens.
 func testQuotas(t *testing.T, r *roles) {
 	for n := range 2 {
 		id := alloc.RelayID{byte(n + 1)}

@@ -26,10 +26,8 @@ func TestMain(m *testing.M) {
 
 const secret = "a-secret-of-the-tests"
 
-// addr reads an address of the settings.
 func addr(text string) config.Addr { return config.Addr{AddrPort: netip.MustParseAddrPort(text)} }
 
-// local are settings on free ports of loopback, with a token.
 func local() config.Config {
 	c := config.Serve()
 	free := addr("127.0.0.1:0")
@@ -45,23 +43,19 @@ func options(c config.Config, mode Mode) Options {
 	}
 }
 
-// running is an App that runs until the test ends.
 type running struct {
 	*App
 	cancel context.CancelFunc
 	ended  chan error
 }
 
-// Stats returns the counters of the relay.
 func (r running) Stats() engine.Stats { return r.relay.stats() }
 
-// start runs an app and waits until it is ready.
 func start(t testing.TB, o Options) running {
 	t.Helper()
 	return startChanged(t, o, func(*App) {})
 }
 
-// startChanged is start with a change to the app before it runs.
 func startChanged(t testing.TB, o Options, change func(*App)) running {
 	t.Helper()
 	ready := make(chan struct{})

@@ -43,7 +43,6 @@ func (p *participant) reserveFirst(t *testing.T, code string) client.Ticket {
 	return ticket
 }
 
-// takePlace binds that.
 func (p *participant) takePlace(t *testing.T, ticket client.Ticket) {
 	t.Helper()
 	next := &participant{api: p.api}
@@ -55,7 +54,6 @@ func (p *participant) takePlace(t *testing.T, ticket client.Ticket) {
 	*p = *next
 }
 
-// resumeAll has players go on with a match that has a host.
 func resumeAll(t *testing.T, players []*participant, code string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -70,7 +68,6 @@ func resumeAll(t *testing.T, players []*participant, code string) {
 	}
 }
 
-// requireTraffic waits until each player of a running match and its host have heard each other.
 func requireTraffic(t *testing.T, players []*participant) {
 	t.Helper()
 	host := players[0]

@@ -36,7 +36,6 @@ const (
 	crashy = 7 * time.Second // the default, longer than a slow machine stalls, mostly
 )
 
-// participant is one of a match, with the session that it plays by.
 type participant struct {
 	api     *api.Client
 	ticket  client.Ticket
@@ -46,7 +45,6 @@ type participant struct {
 	stop    func()
 }
 
-// play opens the session of a ticket.
 func (p *participant) play(t *testing.T, ticket client.Ticket) {
 	t.Helper()
 	socket, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -70,7 +68,6 @@ func (p *participant) isOver(host proto.AllocationID) bool {
 	return p.session.Err() != nil || p.host != nil && p.host.ID() != host
 }
 
-// enter binds the session, and connects that of a joiner to its host.
 func (p *participant) enter(ctx context.Context) (err error) {
 	if p.isHost() {
 		return p.session.Bind(ctx)
@@ -79,7 +76,6 @@ func (p *participant) enter(ctx context.Context) (err error) {
 	return err
 }
 
-// exchange has each player send the host a datagram and get one back.
 func exchange(t *testing.T, players []*participant) {
 	t.Helper()
 	var host *participant
@@ -234,7 +230,6 @@ func migrateAll(t *testing.T, players []*participant, code string) time.Duration
 	return took
 }
 
-// A departure is how a host leaves.
 type departure int
 
 const (
@@ -245,7 +240,6 @@ const (
 
 func (d departure) String() string { return [...]string{"CLOSE", "leave", "crash"}[d] }
 
-// leaveHost takes the host out of the players.
 func leaveHost(t *testing.T, players []*participant, how departure) (rest []*participant) {
 	t.Helper()
 	var host *participant

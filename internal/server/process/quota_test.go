@@ -40,7 +40,6 @@ func bind(t *testing.T, ticket client.Ticket, nonce uint16) (leave func()) {
 	return leave
 }
 
-// reserveTwo reserves a host and its joiner.
 func reserveTwo(t *testing.T, r running) []client.Ticket {
 	t.Helper()
 	host, err := client.Reserve(t.Context(), r.caller(secret), 4, "")
@@ -165,7 +164,6 @@ func TestFleetQuotaWithoutStore(t *testing.T) {
 	testkit.Within(t, time.Minute, "an empty store", func() bool { return admit() == nil })
 }
 
-// idleRelay is a relay without allocations.
 type idleRelay struct{}
 
 func (idleRelay) Projects(context.Context, ...string) ([]engine.ProjectUsage, error) { return nil, nil }

@@ -83,7 +83,6 @@ func TestRejoin(t *testing.T) {
 	}
 }
 
-// joinFor is the join of a backend for a player.
 func (r running) joinFor(token, code, player string) (api.Allocation, error) {
 	body := fmt.Sprintf(`{"joinCode":%q,"player":%q}`, code, player)
 	q, err := http.NewRequest(http.MethodPost, r.URL()+"/v1/join", strings.NewReader(body))

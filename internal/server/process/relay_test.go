@@ -64,7 +64,6 @@ func keeping(file string, log *strings.Builder) Options {
 	return o
 }
 
-// once runs an app for as long as do takes and returns its log.
 func once(t *testing.T, change func(*Options), do func(running)) string {
 	t.Helper()
 	var log strings.Builder
@@ -337,7 +336,6 @@ func TestTrustedProxy(t *testing.T) {
 	}
 }
 
-// forwarding is a proxy that sets X-Forwarded-For.
 type forwarding struct {
 	http.RoundTripper
 	caller string

@@ -29,7 +29,6 @@ const (
 	secondKey = "the-second-key-of-the-tests-0123456789"
 )
 
-// trustedIssuer is an issuer of a name and a key, and minted returns a token of it.
 func trustedIssuer(name, key string) config.Issuer {
 	return config.Issuer{Preset: "development", Issuer: name, HS256Key: config.Secret(key), Project: "game"}
 }
@@ -145,7 +144,6 @@ func isOver(c <-chan struct{}) bool {
 	}
 }
 
-// TestReloadKeepsCounts: a reload does not reset the rate limits of callers.
 func TestReloadKeepsCounts(t *testing.T) {
 	t.Parallel()
 	r := startReloading(t, Serve, func(c *config.Config) { c.PlayerPerMinute = 2 })

@@ -20,7 +20,6 @@ import (
 
 const otherSecret = "another-secret-of-the-tests"
 
-// reloading is an app whose settings a test may change.
 type reloading struct {
 	running
 	file config.Config // what a reload reads
@@ -40,7 +39,6 @@ func startReloading(t *testing.T, mode Mode, change func(*config.Config)) *reloa
 	return r
 }
 
-// shown returns a setting as the operator sees it.
 func (r *reloading) shown(key string) string {
 	for _, s := range r.settings.values() {
 		if s.Key == key {

@@ -25,8 +25,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// newCertificate writes a certificate for 127.0.0.1 and relay.example.org that
-// signs itself.
 func newCertificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
 	t.Helper()
 	dir := t.TempDir()
@@ -36,13 +34,11 @@ func newCertificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
 	return cert, key, pool
 }
 
-// renew writes a new certificate with that serial number, and its key.
 func renew(t *testing.T, cert, key string, serial int64) *x509.Certificate {
 	t.Helper()
 	return renewAs(t, cert, key, serial, func(*x509.Certificate) {})
 }
 
-// renewAs is renew for a certificate that differs.
 func renewAs(t *testing.T, cert, key string, serial int64, change func(*x509.Certificate)) *x509.Certificate {
 	t.Helper()
 	c := testkit.SelfSigned(t, func(x *x509.Certificate) { x.SerialNumber = big.NewInt(serial) }, change)
@@ -139,15 +135,12 @@ func TestBrokenCertificateOnce(t *testing.T) {
 
 const issuedName = "relay.example.org"
 
-// withAuthority are settings for a certificate from a, kept in dir.
 func withAuthority(t *testing.T, a *authority, dir string) config.Config {
 	c := local()
 	c.ACMEDomains, c.ACMEServer, c.StateDir = domains(t, "Relay.example.org"), a.srv.URL+"/dir", dir
 	return c
 }
 
-// startIssued starts an app to which the names of the authority lead, before it
-// runs.
 func startIssued(t *testing.T, a *authority, o Options, change func(*App)) running {
 	return startChanged(t, o, func(app *App) {
 		a.leads(&running{App: app})
@@ -244,7 +237,6 @@ func TestIssuedRefused(t *testing.T) {
 	}
 }
 
-// TestIssuedAgain: after a failure another attempt is made.
 func TestIssuedAgain(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)

@@ -20,7 +20,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// usageOf is a relay with that usage.
 type usageOf []engine.Usage
 
 func (u usageOf) Usage(context.Context) ([]engine.Usage, error) {

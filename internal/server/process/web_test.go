@@ -26,7 +26,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// player speaks the relay protocol over whatever its allocation names.
 type player struct {
 	*wiretest.Conn
 	t    *testing.T
@@ -41,7 +40,6 @@ type dialler struct {
 	header http.Header
 }
 
-// join plays the player of an allocation over one of its endpoints.
 func (d dialler) join(t *testing.T, a api.Allocation, kind string) *player {
 	t.Helper()
 	p := &player{t: t, id: proto.AllocationID(a.AllocationIDBytes)}
@@ -87,7 +85,6 @@ func (p *player) dial(d dialler, e api.ServerEndpoint) {
 	}
 }
 
-// tell relays a text to another player.
 func (p *player) tell(to *player, text string) {
 	p.t.Helper()
 	m := proto.Relay{From: p.id, To: to.id, Payload: []byte(text)}.Append(nil)
@@ -129,7 +126,6 @@ func (d dialler) calls() *api.Client {
 	return c
 }
 
-// host allocates, and returns the join code.
 func (d dialler) host(t *testing.T, kind string) (host *player, code string) {
 	t.Helper()
 	a, err := d.calls().Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4})
@@ -295,7 +291,6 @@ func (d dialler) awaitShed(t *testing.T) {
 	})
 }
 
-// through dials an app and says first what a proxy would.
 func (d dialler) through(header string) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: d.pool},
@@ -351,7 +346,6 @@ func TestProxyProtocol(t *testing.T) {
 	}
 }
 
-// regions returns the status of a call without a token.
 func (d dialler) regions(t *testing.T, from string) int {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, d.URL()+"/v1/regions", nil)

@@ -23,13 +23,11 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// whyRig asks a relay why.
 type whyRig struct {
 	running
 	t *testing.T
 }
 
-// match reserves a host with a join code, and a joiner.
 func (r *whyRig) match(connections int) (host, joiner client.Ticket, code string) {
 	r.t.Helper()
 	host, err := client.Reserve(r.t.Context(), r.caller(secret), connections, "")
@@ -78,7 +76,6 @@ func (r *whyRig) expect(name, want string, again func()) {
 	})
 }
 
-// rawClient sends messages that no sound client would.
 type rawClient struct {
 	net.Conn
 	ticket client.Ticket

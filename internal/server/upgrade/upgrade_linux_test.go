@@ -32,7 +32,6 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// play is the new process.
 func play(role string) error {
 	if role == "ends" {
 		return nil
@@ -87,7 +86,6 @@ func play(role string) error {
 	return err
 }
 
-// startAs starts a new process that plays a role, with a file and a port.
 func startAs(t *testing.T, role string, within time.Duration) (*Child, net.Listener, error) {
 	t.Helper()
 	t.Setenv(roleVariable, role)

@@ -17,13 +17,10 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// tallyReady is true when the page's script is there.
 const tallyReady = "typeof tally === 'function'"
 
-// texts is how many each player sends in a match.
 const texts = 200
 
-// tally counts what a page has received.
 type tally struct {
 	Heard   map[string]int // texts by sender
 	Largest int            // bytes of a message

@@ -15,7 +15,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// exampleHost is a running examples/browser/host.
 type exampleHost struct {
 	*clienttest.Program
 	page string // with the join code
@@ -33,7 +32,6 @@ func startExampleHost(t *testing.T, api, page string) exampleHost {
 	return exampleHost{h, h.Expect("open")}
 }
 
-// joins opens the page of a player and joins.
 func (h exampleHost) joins(browser *chromium, name string) consoleTab {
 	h.T.Helper()
 	p := consoleTab{browser.open(h.page, "document.getElementById('go')?.disabled === false")}

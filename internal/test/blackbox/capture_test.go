@@ -16,7 +16,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// ferryRuns runs a command of ferry and returns what it prints.
 func (f *ferry) ferryRuns(args ...string) (string, error) {
 	cmd := exec.Command(binary, append(args, "--admin", f.admin)...)
 	out, err := cmd.CombinedOutput()
@@ -116,7 +115,6 @@ func TestCapture(t *testing.T) {
 
 const adminToken = "the-operators-token-of-the-tests"
 
-// askAdmin calls an admin page with the token.
 func (f *ferry) askAdmin(method, path string) (int, []byte) {
 	f.t.Helper()
 	was := f.token

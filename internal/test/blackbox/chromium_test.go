@@ -29,7 +29,6 @@ type chromium struct {
 	answers map[int]chan devTools
 }
 
-// devTools is a message of that protocol.
 type devTools struct {
 	ID      int             `json:"id,omitempty"`
 	Session string          `json:"sessionId,omitempty"`
@@ -45,8 +44,6 @@ type devTools struct {
 // browser that has to bind or to send in time.
 var unhurried = []string{"--bind-timeout", "5m", "--idle-timeout", "5m"}
 
-// startChromium starts a browser with a profile of its own, which ends with the
-// test.
 func startChromium(t *testing.T, flags ...string) *chromium {
 	t.Helper()
 	profile := t.TempDir()
@@ -95,7 +92,6 @@ func startChromium(t *testing.T, flags ...string) *chromium {
 	return c
 }
 
-// receive passes answers to their waiting callers, until the browser ends.
 func (c *chromium) receive() {
 	for {
 		_, b, err := c.conn.Read(context.Background())
@@ -116,7 +112,6 @@ func (c *chromium) receive() {
 	}
 }
 
-// call sends a command and decodes its result.
 func (c *chromium) call(session, method string, params, result any) {
 	c.t.Helper()
 	if err := c.try(session, method, params, result); err != nil {
@@ -154,7 +149,6 @@ func (c *chromium) try(session, method string, params, result any) error {
 	return nil
 }
 
-// tab is one page.
 type tab struct {
 	*chromium
 	session string
@@ -200,7 +194,6 @@ func (p tab) evaluate(expression string, into any) error {
 	return json.Unmarshal(got.Result.Value, into)
 }
 
-// do calls a function of the page.
 func (p tab) do(into any, function string, args ...any) {
 	p.t.Helper()
 	if err := p.evaluate(expression(p.t, function, args...), into); err != nil {
@@ -208,7 +201,6 @@ func (p tab) do(into any, function string, args ...any) {
 	}
 }
 
-// expression is a call in JavaScript.
 func expression(t *testing.T, function string, args ...any) string {
 	t.Helper()
 	list := make([]string, len(args))

@@ -21,7 +21,6 @@ func play(t *testing.T, v enginetest.Version, a allocation) *enginetest.UTP {
 	return enginetest.Play(t, v, a.credentials(t))
 }
 
-// talk sends content from one to the other and waits for it.
 func talk(t *testing.T, from, to *enginetest.UTP, content string) {
 	t.Helper()
 	from.Send(to.Cred.ID, content)
@@ -76,7 +75,6 @@ func tunnel(t *testing.T, over *wiretest.Conn) netip.AddrPort {
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort()
 }
 
-// generations are the client models, and by which connection types they play.
 var generations = []struct {
 	v  enginetest.Version
 	by []string

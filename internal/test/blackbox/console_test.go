@@ -22,10 +22,8 @@ import (
 
 var consoleScreens = flag.Bool("console.screens", false, "write a picture of each page of the console to docs/console")
 
-// consoleTab is a page of the console.
 type consoleTab struct{ tab }
 
-// shows waits until the page shows a text.
 func (p consoleTab) shows(text string) {
 	p.t.Helper()
 	var last string
@@ -50,7 +48,6 @@ func (p consoleTab) press(text string) {
 	})
 }
 
-// enter puts a text into the field with that id, as a user does.
 func (p consoleTab) enter(id, text string) {
 	p.t.Helper()
 	testkit.Eventually(p.t, "there is the field "+id, func() bool {
@@ -66,7 +63,6 @@ func (p consoleTab) enter(id, text string) {
 	})
 }
 
-// goTo opens one of the pages.
 func (p consoleTab) goTo(page string) {
 	p.t.Helper()
 	if err := p.evaluate(fmt.Sprintf("location.hash = '#/%s'", page), nil); err != nil {
@@ -74,7 +70,6 @@ func (p consoleTab) goTo(page string) {
 	}
 }
 
-// size sets the size of the window and the theme.
 func (p consoleTab) size(width, height int, theme string) {
 	p.t.Helper()
 	var none struct{}
@@ -145,7 +140,6 @@ func (p consoleTab) title(page string) {
 	}
 }
 
-// reload loads the page again.
 func (p consoleTab) reload() {
 	p.t.Helper()
 	var none struct{}

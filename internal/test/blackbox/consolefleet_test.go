@@ -15,7 +15,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// consoleFleet is a fleet of this machine, whose files are in dir.
 type consoleFleet struct {
 	t     *testing.T
 	dir   string
@@ -33,7 +32,6 @@ func startConsoleFleet(t *testing.T) *consoleFleet {
 	return f
 }
 
-// run runs ferry until it ends.
 func (f *consoleFleet) run(args ...string) {
 	f.t.Helper()
 	cmd := exec.Command(binary, args...)
@@ -43,8 +41,6 @@ func (f *consoleFleet) run(args ...string) {
 	}
 }
 
-// start starts a process of the fleet with its admin pages at a free address, and waits until they
-// say that it is ready.
 func (f *consoleFleet) start(name string, args ...string) (admin string, cmd *exec.Cmd) {
 	f.t.Helper()
 	admin = "127.0.0.1:" + testkit.FreePort(f.t)
@@ -69,7 +65,6 @@ func (f *consoleFleet) start(name string, args ...string) (admin string, cmd *ex
 	return admin, cmd
 }
 
-// relay starts a relay.
 func (f *consoleFleet) relay(name, region string) *exec.Cmd {
 	f.t.Helper()
 	f.run("ctl", "cluster-ca", "ca", "relay", "--state-dir", name, "--name", name)

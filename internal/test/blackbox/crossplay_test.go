@@ -19,17 +19,14 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// testName is the name of the relay in the certificate of an identity.
 const testName = "relay.example.org"
 
-// identity is a certificate in files, and how to trust it.
 type identity struct {
 	cert, key string
 	pool      *x509.CertPool
 	pin       string // of its key, as Chromium takes it
 }
 
-// newIdentity writes a certificate for testName.
 func newIdentity(t *testing.T) identity {
 	t.Helper()
 	c := testkit.SelfSigned(t)
@@ -66,7 +63,6 @@ func converse(t *testing.T, conn net.Conn, n int) {
 	}
 }
 
-// echoed reports whether content that is sent to a host comes back.
 func echoed(t *testing.T, conn net.Conn, content []byte) bool {
 	t.Helper()
 	buf := make([]byte, 2048)
@@ -88,7 +84,6 @@ func echoed(t *testing.T, conn net.Conn, content []byte) bool {
 	return false
 }
 
-// overUDP joins with the Go client.
 func overUDP(t *testing.T, calls *api.Client, code string) (*client.Peer, proto.AllocationID) {
 	t.Helper()
 	ticket, err := client.Redeem(t.Context(), calls, code)

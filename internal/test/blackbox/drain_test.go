@@ -61,7 +61,6 @@ func TestDrainBySignal(t *testing.T) {
 	f.Exits()
 }
 
-// count returns how many messages with that beginning a client has.
 func count(u *enginetest.UTP, prefix string) (n int) {
 	for _, m := range u.Inbox() {
 		if strings.HasPrefix(m.Content, prefix) {

@@ -9,19 +9,16 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// event returns how often something happened to DTLS.
 func (f *ferry) event(name string) float64 {
 	f.t.Helper()
 	return f.metric(`ferry_dtls_events_total{event="` + name + `"}`)
 }
 
-// secure makes a session of DTLS on a socket.
 func (a allocation) secure(t *testing.T, socket net.PacketConn) *wiretest.Conn {
 	t.Helper()
 	return wiretest.DTLS(t, socket, a.endpoint(t, "dtls"), [16]byte(a.AllocationIDBytes), a.Key)
 }
 
-// newSocket opens a socket at a local address.
 func newSocket(t *testing.T, local string) net.PacketConn {
 	t.Helper()
 	socket, err := net.ListenPacket("udp4", local)

@@ -16,7 +16,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// binary is built once for all tests.
 var binary string
 
 func TestMain(m *testing.M) {
@@ -28,7 +27,6 @@ func TestMain(m *testing.M) {
 	ferrytest.Main(m)
 }
 
-// ferry is a running `ferry dev` or `ferry serve`.
 type ferry struct {
 	*ferrytest.Process
 	t     *testing.T
@@ -39,10 +37,8 @@ type ferry struct {
 	http  *http.Client // what is asked with
 }
 
-// text is a log that is read while it is written.
 type text = testkit.LogBuffer
 
-// dev starts `ferry dev` on free ports and stops it when the test ends.
 func dev(t *testing.T, args ...string) *ferry {
 	t.Helper()
 	f := launch(t, append([]string{"dev"}, args...)...)
@@ -70,7 +66,6 @@ func launchBy(t *testing.T, program []string, args ...string) *ferry {
 	return &ferry{p, t, p.API, p.Admin, p.UDP, "", http.DefaultClient}
 }
 
-// post sends JSON and returns the status and the decoded answer.
 func (f *ferry) post(path, body string) (int, map[string]any) {
 	f.t.Helper()
 	status, raw := f.ask("POST", f.api+path, body)
@@ -81,7 +76,6 @@ func (f *ferry) post(path, body string) (int, map[string]any) {
 	return status, answer
 }
 
-// ask sends a request and returns the status and the body of the answer.
 func (f *ferry) ask(method, url, body string) (int, []byte) {
 	f.t.Helper()
 	req, err := http.NewRequestWithContext(f.t.Context(), method, url, strings.NewReader(body))
@@ -104,7 +98,6 @@ func (f *ferry) ask(method, url, body string) (int, []byte) {
 	return resp.StatusCode, raw
 }
 
-// allocation is what the API calls so, as far as a client needs it.
 type allocation struct {
 	AllocationID       string
 	AllocationIDBytes  []byte
@@ -130,7 +123,6 @@ func (f *ferry) allocation(status, want int, answer map[string]any) allocation {
 	return a
 }
 
-// allocate makes a host's allocation and its join code.
 func (f *ferry) allocate(max int) (a allocation, code string) {
 	f.t.Helper()
 	status, answer := f.post("/v1/allocate", fmt.Sprintf(`{"maxConnections":%d}`, max))
@@ -148,7 +140,6 @@ func (f *ferry) join(code string) allocation {
 	return f.allocation(status, 200, answer)
 }
 
-// endpoint returns where a player of that connection type is sent.
 func (a allocation) endpoint(t *testing.T, connectionType string) netip.AddrPort {
 	t.Helper()
 	for _, e := range a.ServerEndpoints {

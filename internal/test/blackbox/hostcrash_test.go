@@ -16,7 +16,6 @@ const (
 	crashAlone = 24 * time.Second
 )
 
-// hostCrash is a match whose host has crashed.
 type hostCrash struct {
 	*ferry
 	code    string
@@ -45,7 +44,6 @@ func crashHost(t *testing.T, other bool) *hostCrash {
 	return c
 }
 
-// newcomer joins by code, which must work.
 func (c *hostCrash) newcomer() *enginetest.UTP {
 	c.t.Helper()
 	u := play(c.t, enginetest.UTP2, c.join(c.code))
@@ -53,7 +51,6 @@ func (c *hostCrash) newcomer() *enginetest.UTP {
 	return u
 }
 
-// connect adds a player that joins by code and is accepted.
 func (c *hostCrash) connect() {
 	c.t.Helper()
 	u := c.newcomer()
@@ -62,7 +59,6 @@ func (c *hostCrash) connect() {
 	c.playing = append(c.playing, u)
 }
 
-// beat sends a heartbeat of every player.
 func (c *hostCrash) beat() {
 	for _, u := range c.playing {
 		u.Send(c.host.Cred.ID, "heartbeat")

@@ -35,7 +35,6 @@ var esbuild = sync.OnceValues(func() (string, error) {
 	return program, nil
 })
 
-// bundle builds a program in TypeScript with its imports.
 func bundle(t *testing.T, entry, out string, flags ...string) {
 	t.Helper()
 	program, err := esbuild()
@@ -63,7 +62,6 @@ func libraryPage(t *testing.T, flags ...string) tab {
 	return startChromium(t, flags...).open(srv.URL, "typeof ferry === 'object'")
 }
 
-// playerLog is what a player of the page has recorded.
 type playerLog struct {
 	Joined, Left, Peers []string
 	Heard               map[string]int // texts by peer
@@ -72,7 +70,6 @@ type playerLog struct {
 	Changes             []string // reconnecting, reconnected
 }
 
-// player returns the record of a player of the page.
 func (p tab) player(name string) (got playerLog) {
 	p.t.Helper()
 	p.do(&got, "(name => ferry.player(name).log())", name)
@@ -87,14 +84,12 @@ func (p tab) run(expression string) {
 	}
 }
 
-// refusal is what a call of the library throws.
 type refusal struct {
 	Name, Message, Reason string
 	Status, Code          int
 	Title, Detail         string
 }
 
-// fails returns what an expression throws.
 func (p tab) fails(expression string) (got refusal) {
 	p.t.Helper()
 	if err := p.evaluate("ferry.failure(async () => "+expression+")", &got); err != nil {
@@ -103,7 +98,6 @@ func (p tab) fails(expression string) (got refusal) {
 	return got
 }
 
-// hasLeft waits until a player has left.
 func hasLeft(t *testing.T, h *clienttest.HostSession, id string) {
 	t.Helper()
 	select {
@@ -349,7 +343,6 @@ func testJavaScriptMatch(t *testing.T, kind string) {
 	testkit.Eventually(t, "the page's match has ended", func() bool { return f.metric(`ferry_allocations`) == 3 })
 }
 
-// eventually waits until the record of a player is as wanted.
 func (p tab) eventually(what, name string, cond func(playerLog) bool) {
 	p.t.Helper()
 	var got playerLog
@@ -364,7 +357,6 @@ func (p tab) hears(name string, want map[string]int) {
 	p.eventually(fmt.Sprintf("%s has received %v", name, want), name, func(l playerLog) bool { return reflect.DeepEqual(l.Heard, want) })
 }
 
-// ends waits until the connection of a player has ended for a reason.
 func (p tab) ends(name, reason string) {
 	p.t.Helper()
 	p.eventually(fmt.Sprintf("the connection of %s has ended", name), name, func(l playerLog) bool { return l.Ended != "" })

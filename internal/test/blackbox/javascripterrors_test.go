@@ -182,7 +182,6 @@ func TestJavaScriptRefusals(t *testing.T) {
 	p.ends("silent", "idle-timeout")
 }
 
-// end ends an allocation as its operator does.
 func (f *ferry) end(id string) {
 	f.t.Helper()
 	if status, body := f.ask("DELETE", f.admin+"/allocations/"+id, ""); status/100 != 2 {
@@ -214,7 +213,6 @@ func TestJavaScriptRestart(t *testing.T) {
 	}
 }
 
-// fakeRelay is the other end of WebSockets of the page, with an allocation.
 type fakeRelay struct {
 	t        *testing.T
 	url      string
@@ -260,7 +258,6 @@ func (r *fakeRelay) opens(p tab, name, options string) *ws.Conn {
 	return nil
 }
 
-// send sends messages to the page.
 func (r *fakeRelay) send(conn *ws.Conn, messages ...[]byte) {
 	r.t.Helper()
 	for _, m := range messages {

@@ -65,13 +65,11 @@ func (l lateBinder) answer(local string) (code proto.ErrorCode, waited time.Dura
 	return code, time.Since(start)
 }
 
-// lives reports whether the relay has an allocation.
 func (f *ferry) lives(a allocation) bool {
 	status, _ := f.ask("GET", f.admin+"/allocations/"+a.AllocationID, "")
 	return status == 200
 }
 
-// endAllocation ends an allocation as an operator does, by an action of the admin API.
 func (f *ferry) endAllocation(a allocation, kick bool) {
 	f.t.Helper()
 	method, url := "DELETE", f.admin+"/allocations/"+a.AllocationID

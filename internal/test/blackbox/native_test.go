@@ -71,7 +71,6 @@ func (r nativeCiphertext) Read(p []byte) (int, error) {
 // or content type, tag.
 var nativeOverhead = map[uint16]int{tls.VersionTLS12: 5 + 8 + 16, tls.VersionTLS13: 5 + 1 + 16}
 
-// dialNative opens the WebSocket of an allocation, and binds it.
 func dialNative(t *testing.T, id identity, addr string, version uint16, a allocation) *native {
 	t.Helper()
 	tcp, err := net.Dial("tcp", addr)
@@ -107,7 +106,6 @@ func dialNative(t *testing.T, id identity, addr string, version uint16, a alloca
 	return c
 }
 
-// connect opens the link to the host.
 func (c *native) connect(a allocation) {
 	c.t.Helper()
 	c.send(proto.ConnectRequest{ID: c.id, ConnectionData: a.HostConnectionData}.Append(nil))
@@ -132,7 +130,6 @@ func (c *native) send(messages ...[]byte) {
 	}
 }
 
-// expect receives one message.
 func (c *native) expect(want []byte) {
 	c.t.Helper()
 	if got := c.receive(1)[0]; !bytes.Equal(got, want) {
@@ -140,7 +137,6 @@ func (c *native) expect(want []byte) {
 	}
 }
 
-// receive returns the next n messages.
 func (c *native) receive(n int) (messages [][]byte) {
 	c.t.Helper()
 	c.wait()
@@ -176,7 +172,6 @@ func (c *native) frame() (message []byte, ok bool) {
 	return message, true
 }
 
-// wait gives what follows its time.
 func (c *native) wait() { _ = c.tcp.SetReadDeadline(time.Now().Add(30 * time.Second)) }
 
 // step takes bytes from TCP and decrypts all whole records, as far as they fit.

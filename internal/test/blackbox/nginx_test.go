@@ -43,7 +43,6 @@ func shown(t *testing.T, language, comment string, values map[string]string) str
 	return block + "\n"
 }
 
-// streamModule is where Debian keeps what passes TCP on.
 const streamModule = "/usr/lib/nginx/modules/ngx_stream_module.so"
 
 // nginx starts the reverse proxy with pieces of configuration, until the test ends.
@@ -95,7 +94,6 @@ func nginx(t *testing.T, top, inHTTP, ready string) {
 	})
 }
 
-// freeAddr returns an address of TCP without a listener.
 func freeAddr(t *testing.T) (addr, port string) {
 	t.Helper()
 	addr = testkit.FreeAddr(t, "tcp")
@@ -230,7 +228,6 @@ func overWSS(t *testing.T, id identity, from, url string) *wiretest.Conn {
 	return wiretest.WebSocket(t, conn)
 }
 
-// sendBack sends back what a player relays to the host, until the connection ends.
 func sendBack(c *wiretest.Conn, player, host proto.AllocationID) {
 	for m := range c.Got {
 		if r, err := proto.ParseRelay(m); err == nil && r.From == player {

@@ -12,7 +12,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// cpuGroup is a control group of this test with a CPU quota.
 type cpuGroup struct {
 	dir  string
 	file string // of the quota

@@ -16,7 +16,6 @@ import (
 
 const token = "a-secret-of-the-tests"
 
-// place is where `ferry serve` has its settings and its state.
 type place struct {
 	t   *testing.T
 	dir string
@@ -32,7 +31,6 @@ func newPlace(t *testing.T) place {
 	return p
 }
 
-// settle adds lines to the settings.
 func (p place) settle(lines string) {
 	p.t.Helper()
 	f, err := os.OpenFile(filepath.Join(p.dir, "ferry.yaml"), os.O_APPEND|os.O_WRONLY, 0)
@@ -45,7 +43,6 @@ func (p place) settle(lines string) {
 	}
 }
 
-// serve starts `ferry serve`.
 func (p place) serve(args ...string) *ferry {
 	p.t.Helper()
 	f := launch(p.t, append(p.command(), args...)...)
@@ -57,7 +54,6 @@ func (p place) command() []string {
 	return []string{"serve", "--config", filepath.Join(p.dir, "ferry.yaml"), "--state-dir", filepath.Join(p.dir, "state")}
 }
 
-// metric returns a value of the metrics page.
 func (f *ferry) metric(name string) float64 {
 	f.t.Helper()
 	_, page := f.ask("GET", f.admin+"/metrics", "")
@@ -74,7 +70,6 @@ func (f *ferry) metric(name string) float64 {
 	return 0
 }
 
-// match is a host with one player that exchange datagrams.
 type match struct {
 	host, player *enginetest.UTP
 	code         string
@@ -85,7 +80,6 @@ func (f *ferry) match() match {
 	return f.matchBy(enginetest.UTP2, "udp")
 }
 
-// matchBy is a match of clients of one generation by one connection type.
 func (f *ferry) matchBy(v enginetest.Version, connectionType string) match {
 	f.t.Helper()
 	a, code := f.allocate(4)
@@ -105,7 +99,6 @@ func (m match) talk(t *testing.T, content string) {
 	talk(t, m.host, m.player, content)
 }
 
-// close ends both allocations.
 func (m match) close() {
 	for _, u := range []*enginetest.UTP{m.host, m.player} {
 		u.SetPaused(true)

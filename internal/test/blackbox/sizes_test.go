@@ -26,13 +26,11 @@ type sizedPlayer struct {
 	received <-chan []byte
 }
 
-// connectSecured returns a player by DTLS with a link to the host.
 func connectSecured(t *testing.T, f *ferry, host *enginetest.UTP, a allocation) *sizedPlayer {
 	t.Helper()
 	return linked(t, f, host, a, a.secure(t, newSocket(t, "127.0.0.1:0")))
 }
 
-// linked binds the player and connects it to the host.
 func linked(t *testing.T, f *ferry, host *enginetest.UTP, a allocation, c *wiretest.Conn) *sizedPlayer {
 	t.Helper()
 	c.Bind(a.credentials(t), 0)
@@ -56,7 +54,6 @@ func connectRequest(a allocation) []byte {
 	return proto.ConnectRequest{ID: proto.AllocationID(a.AllocationIDBytes), ConnectionData: a.HostConnectionData}.Append(nil)
 }
 
-// send lets the host send a message of size bytes to the player.
 func (p *sizedPlayer) send(size int) {
 	p.host.Send([16]byte(p.a.AllocationIDBytes), strings.Repeat("x", size-proto.RelayOverhead))
 }

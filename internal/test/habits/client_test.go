@@ -7,7 +7,6 @@ import (
 	"time"
 )
 
-// testClient is a client whose messages the test reads.
 type testClient struct {
 	Client
 	now  time.Duration

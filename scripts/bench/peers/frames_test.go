@@ -49,8 +49,6 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// withoutTraffic returns the relays that did not carry most of a run, or not by the way that
-// they are named after.
 func withoutTraffic(t *testing.T, dir string) (list []string) {
 	t.Helper()
 	d, err := readFrames([]string{dir})

@@ -51,7 +51,6 @@ func TestVeth(t *testing.T) {
 	}
 }
 
-// overVeth measures in namespaces and returns what was written.
 func overVeth(t *testing.T, o options, args []string) (d document) {
 	t.Helper()
 	self, err := os.Executable()

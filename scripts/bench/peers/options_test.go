@@ -66,7 +66,6 @@ func TestLeaveOut(t *testing.T) {
 	}
 }
 
-// TestBusy: a busy machine is refused, with what to do.
 func TestBusy(t *testing.T) {
 	for _, c := range []struct {
 		time processorTime

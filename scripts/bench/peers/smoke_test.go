@@ -38,7 +38,6 @@ func smokeArgs(out, only string) []string {
 	}
 }
 
-// smoke are options for runs that only show that things work.
 func smoke(t *testing.T, only string) options {
 	t.Helper()
 	runtime.LockOSThread() // Children die with the thread that started them.
@@ -50,7 +49,6 @@ func smoke(t *testing.T, only string) options {
 	return o
 }
 
-// arrived reports whether a relay delivered what it was sent, but for some losses.
 func arrived(r *bench.Result) bool { return r.Delivered > 0 && 2*r.Delivered >= r.Sent }
 
 // play plays scenarios. A run is as short as a machine may stand still, so that
@@ -70,7 +68,6 @@ func play(t *testing.T, s *session, list ...scenario) {
 	}
 }
 
-// whole demands of every run that all arrived where it should, as it was sent.
 func whole(t *testing.T, s *session) {
 	t.Helper()
 	for _, one := range s.samples {
@@ -111,7 +108,6 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// playOne plays one scenario, of which all has to arrive.
 func playOne(t *testing.T, name, only string, samples int) *session {
 	t.Helper()
 	o := smoke(t, only)
@@ -149,7 +145,6 @@ func TestMerging(t *testing.T) {
 	playOne(t, "star-merge", "c", 4)
 }
 
-// TestReport verifies files and tables of a real run with variants.
 func TestReport(t *testing.T) {
 	need(t, "gcc")
 	o := smoke(t, "c,ferry")

@@ -15,7 +15,6 @@ import (
 // that one can search for it: beside its longest string a line has at most maxBeside columns.
 const maxColumns, maxBeside = 140, 60
 
-// TestLineLength verifies that a line of Go fits into a review.
 func TestLineLength(t *testing.T) {
 	for _, s := range sources(t) {
 		if ast.IsGenerated(s.file) {
@@ -37,7 +36,6 @@ func TestLineLength(t *testing.T) {
 	}
 }
 
-// literalColumns returns the columns of the longest string of each line.
 func literalColumns(s source) map[int]int {
 	longest := map[int]int{}
 	ast.Inspect(s.file, func(n ast.Node) bool {
@@ -125,7 +123,6 @@ func otherName(text string, names []string, nameFirst bool) string {
 	return ""
 }
 
-// TestOtherName checks what counts as an old name.
 func TestOtherName(t *testing.T) {
 	for _, c := range []struct {
 		text      string

@@ -9,13 +9,10 @@ import (
 	"testing"
 )
 
-// link matches the target of a link or image in Markdown, or of an image in HTML.
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)|\bsrc="([^"]+)"`)
 
-// heading matches a heading in Markdown.
 var heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
 
-// TestLinks verifies that the files and headings of relative links in Markdown exist.
 func TestLinks(t *testing.T) {
 	const root = "../../.."
 	count := 0

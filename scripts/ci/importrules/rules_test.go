@@ -18,7 +18,6 @@ import (
 
 const module = "github.com/ferryrelay/ferry"
 
-// source is one Go file of the repository.
 type source struct {
 	name string // with slashes, from the root
 	dir  string
@@ -28,7 +27,6 @@ type source struct {
 	files *token.FileSet
 }
 
-// sources returns every Go file of the module.
 func sources(t *testing.T) []source {
 	t.Helper()
 	all, err := parseAll()
@@ -82,7 +80,6 @@ func (s source) imports() (paths []string) {
 	return paths
 }
 
-// within reports whether pkg is root or lies below it.
 func within(pkg, root string) bool { return pkg == root || strings.HasPrefix(pkg, root+"/") }
 
 // rule lists what a package, and all below it that have no rule of their own, may
@@ -236,7 +233,6 @@ var rules = []rule{
 	{"scripts/fleet", []string{"alloc", "scripts/lab", "internal"}, nil, "tests of several processes as one fleet"},
 }
 
-// testOnly are modules that tests of any package may import.
 var testOnly = []string{
 	goleak, "github.com/getkin/kin-openapi", "github.com/quic-go/quic-go", uuid, gopacket,
 	"github.com/coder/websocket", "github.com/pion/dtls/v3", // independent clients
@@ -256,7 +252,6 @@ func ruleOf(t *testing.T, dir string) rule {
 	return rules[best]
 }
 
-// TestImports verifies that packages import only what their rule allows.
 func TestImports(t *testing.T) {
 	for _, s := range sources(t) {
 		r := ruleOf(t, s.dir)
@@ -380,7 +375,6 @@ func TestNoReplace(t *testing.T) {
 	}
 }
 
-// TestRules checks that the rules forbid what they should.
 func TestRules(t *testing.T) {
 	proto := source{name: "proto/x.go", dir: "proto"}
 	for imp, want := range map[string]bool{

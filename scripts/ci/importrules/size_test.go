@@ -9,7 +9,6 @@ import (
 // are all exported is data, such as a configuration, and may have any number of them.
 const maxFields, maxMethods = 20, 25
 
-// size is how many fields and methods a type has.
 type size struct{ fields, methods int }
 
 // TestSizes verifies that types stay small outside of engine, whose workers and control have their
@@ -65,7 +64,6 @@ func countFields(st *ast.StructType) int {
 	return n
 }
 
-// receiver returns the name of the type of a method.
 func receiver(f *ast.FuncDecl) string {
 	expr := f.Recv.List[0].Type
 	for {

@@ -81,7 +81,6 @@ type typeWalk struct {
 	report func(where, name string)
 }
 
-// declaration visits what the documentation shows of a type.
 func (w *typeWalk) declaration(named *types.Named) {
 	w.params("in a type parameter", named.TypeParams())
 	w.visit("", named.Underlying())

@@ -44,7 +44,6 @@ type mutant struct {
 	by killer
 }
 
-// killer names a test.
 type killer struct {
 	pkg  string // from the root, such as ./engine
 	test string // its name, or that of a subtest: TestDropReasons/mac
@@ -55,7 +54,6 @@ func (k killer) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s", k.pkg, k.test, k.args))
 }
 
-// root returns the directory of the repository.
 func root(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs("../../..")
@@ -143,7 +141,6 @@ func TestMutants(t *testing.T) {
 	t.Logf("%d of %d mutants killed by %d tests in %s", killed, len(chosen), len(passes), time.Since(began).Round(time.Second))
 }
 
-// apply returns the file that contains old, and its text with the fault.
 func (m *mutant) apply(root string) (file, faulty string, err error) {
 	words := strings.Fields(m.old)
 	for i := range words {
@@ -202,7 +199,6 @@ func (m *mutant) writeOverlay(root, dir string) (string, error) {
 	return name, os.WriteFile(name, spec, 0o600)
 }
 
-// exists reports whether the package of the test declares it.
 func (k killer) exists(root string) bool {
 	test, _, _ := strings.Cut(k.test, "/")
 	files, _ := filepath.Glob(filepath.Join(root, k.pkg, "*_test.go"))

@@ -16,7 +16,6 @@ func options(players int, d time.Duration) Options {
 	return Options{Players: players, Duration: d, Logger: slog.New(slog.DiscardHandler)}
 }
 
-// TestMatch plays real matches.
 func TestMatch(t *testing.T) {
 	for _, players := range []int{1, 3} {
 		var out strings.Builder
@@ -125,7 +124,6 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// full fails every write, as a full disk does.
 type full struct{}
 
 var errFull = errors.New("no space left")

@@ -81,7 +81,6 @@ func (p *pipe) read() ([]byte, error) {
 
 func (p *pipe) Close() error { close(p.closed); return nil }
 
-// over returns a player over a connection that loses what drop says.
 func over(t *testing.T, in, out chan []byte, drop func([]byte) bool, id proto.AllocationID) *player {
 	p := &player{id: id}
 	p.start(&pipe{in: in, out: out, drop: drop, closed: make(chan struct{})})

@@ -51,7 +51,6 @@ func TestJoin(t *testing.T) {
 	_, _ = os.Stdin.Read(make([]byte, 1)) // until it is closed
 }
 
-// text is a log that is read while it is written.
 type text = testkit.LogBuffer
 
 // TestWatch is K1: one alarm for a second process in the group, and one line

@@ -16,7 +16,6 @@ import (
 	"testing"
 )
 
-// openTest returns a client of a server with that handler.
 func openTest(t *testing.T, handler http.HandlerFunc) *Client {
 	t.Helper()
 	server := httptest.NewTLSServer(handler)
@@ -42,7 +41,6 @@ func openTest(t *testing.T, handler http.HandlerFunc) *Client {
 	return c
 }
 
-// TestNodeAddresses checks the sources of a node's addresses.
 func TestNodeAddresses(t *testing.T) {
 	client := openTest(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/api/v1/nodes/node-1" {

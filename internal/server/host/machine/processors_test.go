@@ -7,7 +7,6 @@ import (
 	"testing/fstest"
 )
 
-// files are a file system by path.
 func files(all map[string]string) fstest.MapFS {
 	root := fstest.MapFS{}
 	for name, content := range all {
@@ -67,7 +66,6 @@ func TestReadProcessors(t *testing.T) {
 	}
 }
 
-// TestThisMachine reads the machine of the test, if it has these files.
 func TestThisMachine(t *testing.T) {
 	if _, err := os.Stat("/proc/self/status"); err != nil {
 		t.Skip("no /proc: ", err)

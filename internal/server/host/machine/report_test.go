@@ -54,17 +54,14 @@ func largeMachine(cpuOf func(card, queue int) int) map[string]string {
 	return all
 }
 
-// oneToOne puts each queue on a CPU of its own, in order.
 func oneToOne(card, queue int) int { return 16*card + queue }
 
-// changed is a copy with other files.
 func changed(all, other map[string]string) map[string]string {
 	all = maps.Clone(all)
 	maps.Copy(all, other)
 	return all
 }
 
-// report returns the text of a report.
 func report(root fs.FS, p Plan) string {
 	var lines []string
 	for _, l := range Report(root, p) {
@@ -73,7 +70,6 @@ func report(root fs.FS, p Plan) string {
 	return strings.Join(lines, "\n")
 }
 
-// format returns "ok: …" or "advice: …".
 func format(l Line) string {
 	kind, change := "ok", ""
 	if l.Change != "" {
@@ -82,7 +78,6 @@ func format(l Line) string {
 	return fmt.Sprintf("%s: %s: %s%s, because %s", kind, l.Subject, l.Finding, change, l.Because)
 }
 
-// plan is that of the default settings.
 var plan = Plan{Addresses: 1, Buffer: 4 << 20}
 
 func TestReportLargeMachine(t *testing.T) {

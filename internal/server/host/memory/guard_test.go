@@ -45,7 +45,6 @@ func (w *world) run(t *testing.T, do func()) {
 	})
 }
 
-// pass lets time pass, and the guard look.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

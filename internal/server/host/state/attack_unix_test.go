@@ -17,7 +17,6 @@ import (
 // otherUser is a user id that the tests of this package do not have.
 const otherUser = 12345
 
-// needRoot skips a test that gives a file to another user.
 func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -37,7 +36,6 @@ func wantRefused(t *testing.T, path string, want error, say string) {
 	}
 }
 
-// must fails the test on an error of its preparation.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

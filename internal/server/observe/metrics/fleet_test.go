@@ -23,7 +23,6 @@ type numbers struct {
 	field map[string]float64 // what each one got, as Store.Calls
 }
 
-// fill sets all that stands in v.
 func (n *numbers) fill(t *testing.T, name string, v reflect.Value) {
 	t.Helper()
 	n.last *= 0.97 // What is a part of another one is behind it, and has to be less.

@@ -29,7 +29,6 @@ var (
 	metaLine   = regexp.MustCompile(`^# (HELP|TYPE) ([a-zA-Z_:][a-zA-Z0-9_:]*)( .*)?$`)
 )
 
-// parsed is a page that was read: values by name with labels, types by name.
 type parsed struct {
 	values map[string]float64
 	types  map[string]string

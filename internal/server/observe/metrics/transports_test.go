@@ -9,7 +9,6 @@ import (
 	"github.com/ferryrelay/ferry/engine/websocket"
 )
 
-// withTransports returns a configuration with the counts of DTLS and WebSocket.
 func withTransports() Config {
 	return Config{
 		Stats: func() engine.Stats { return stats(0) }, Process: process,

@@ -15,7 +15,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// fakeFleet notes which relay was asked for what.
 type fakeFleet struct {
 	fakeRelay
 	err error
@@ -222,7 +221,6 @@ func TestRenderPage(t *testing.T) {
 	}
 }
 
-// drainer is a relay that only notes what it was asked for.
 type drainer struct {
 	state operator.DrainState
 	asked engine.DrainConfig

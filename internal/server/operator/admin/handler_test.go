@@ -17,7 +17,6 @@ import (
 	"go.uber.org/goleak"
 )
 
-// running returns a real relay and what stops it.
 func running(t *testing.T) (relay *engine.Server, stop func()) {
 	t.Helper()
 	id := engine.Identity{Master: alloc.MasterKey{1}, Relay: alloc.RelayID{2}}

@@ -174,7 +174,6 @@ func TestMatchRates(t *testing.T) {
 	}
 }
 
-// BenchmarkMatches is a page of 50 of 50,000 matches, which were read before.
 func BenchmarkMatches(b *testing.B) {
 	index := &matchIndex{relay: &manyMatches{hosts: 50_000}, now: time.Now}
 	if _, _, err := index.all(b.Context()); err != nil {
@@ -301,7 +300,6 @@ func TestUsageOfFleet(t *testing.T) {
 	}
 }
 
-// playersOf is a history of a relay whose players have used that.
 type playersOf struct {
 	History
 	usage operator.PlayersUsage

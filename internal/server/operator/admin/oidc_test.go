@@ -57,7 +57,6 @@ func (r *oidcRig) get(method, target string, cookies ...*http.Cookie) *http.Resp
 	return w.Result()
 }
 
-// begin returns the parameters that the issuer gets, and the cookie of the browser.
 func (r *oidcRig) begin() (url.Values, *http.Cookie) {
 	r.t.Helper()
 	resp := r.get("GET", "/console/oidc/begin")
@@ -72,7 +71,6 @@ func (r *oidcRig) begin() (url.Values, *http.Cookie) {
 	return to.Query(), c
 }
 
-// finish returns to the pages with a code for those parameters.
 func (r *oidcRig) finish(asked url.Values, cookies ...*http.Cookie) *http.Response {
 	return r.get("GET", "/console/oidc/callback?code="+r.Code(asked)+"&state="+url.QueryEscape(asked.Get("state")), cookies...)
 }
@@ -86,7 +84,6 @@ func sessionOf(resp *http.Response) *http.Cookie {
 	return nil
 }
 
-// signIn signs a person with these claims in.
 func (r *oidcRig) signIn(claims map[string]any) (*http.Cookie, *http.Response) {
 	r.t.Helper()
 	r.Claims = claims

@@ -10,7 +10,6 @@ import (
 
 const sessionToken = "0123456789abcdef-token"
 
-// consolePages are the admin pages with a token and a console, at a time that the test sets.
 type consolePages struct {
 	http.Handler
 	sessions *Sessions
@@ -41,7 +40,6 @@ func (p *consolePages) call(method, path, body string, cookies ...*http.Cookie) 
 	return w
 }
 
-// signIn returns the cookie of a sign-in.
 func (p *consolePages) signIn(t *testing.T) *http.Cookie {
 	t.Helper()
 	w := p.call("POST", "/console/login", `{"token":"`+sessionToken+`"}`)

@@ -27,7 +27,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var secret = []byte("0123456789abcdef")
 
-// program is a program of the operator. It records the requests that it gets.
 type program struct {
 	*httptest.Server
 	mu      sync.Mutex // guards the following fields
@@ -44,7 +43,6 @@ func newProgram(t *testing.T, handler http.HandlerFunc) *program {
 	return p
 }
 
-// ServeHTTP records a request and passes it to the handler.
 func (p *program) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -354,7 +352,6 @@ func TestInvalidConfig(t *testing.T) {
 
 func errorOf[T any](_ T, err error) error { return err }
 
-// webhooks returns webhooks that run until stop is called.
 func (p *program) webhooks(t *testing.T, change func(*WebhookConfig)) (w *Webhooks, stop func()) {
 	t.Helper()
 	cfg := WebhookConfig{URL: p.URL, Secret: secret, Backoff: time.Millisecond, Timeout: 20 * time.Second}

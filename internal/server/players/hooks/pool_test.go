@@ -16,7 +16,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// of returns the request of a host of a project.
 func of(project string) alloc.AdmissionRequest {
 	q := hosting
 	q.Caller.Tenant.Project = project

@@ -42,7 +42,6 @@ var (
 
 func b64(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// published returns the JWK of a public key.
 func published(t testing.TB, id string, key crypto.Signer) map[string]any {
 	t.Helper()
 	for _, err := range []error{rsaErr, smallErr, ecErr, edErr} {
@@ -75,7 +74,6 @@ func jwks(t testing.TB, keys ...map[string]any) []byte {
 	return text
 }
 
-// publisher is a JWKS server over TLS.
 type publisher struct {
 	*httptest.Server
 	mu     sync.Mutex // guards the following fields
@@ -124,7 +122,6 @@ func (p *publisher) transport() http.RoundTripper {
 	return t
 }
 
-// own returns a rule for tokens of the tests' own issuer.
 func own(url string) Issuer {
 	return Issuer{
 		Issuer: iss, Audience: []string{"relay"}, JWKSURL: url,
@@ -158,7 +155,6 @@ func run(t testing.TB, v *Verifier) {
 	t.Cleanup(running.Wait)
 }
 
-// good returns the claims of a valid token.
 func good() jwt.MapClaims {
 	now := time.Now()
 	return jwt.MapClaims{

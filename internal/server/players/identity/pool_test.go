@@ -10,15 +10,12 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// from verifies a token of an issuer, signed with the common key, and returns the
-// error.
 func from(t testing.TB, v *Verifier, issuer string) error {
 	t.Helper()
 	_, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodES256, "k", ecKey, with("iss", issuer)))
 	return err
 }
 
-// rule returns own with another issuer name.
 func rule(issuer, url string) Issuer {
 	i := own(url)
 	i.Issuer = issuer

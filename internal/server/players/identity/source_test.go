@@ -16,14 +16,12 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// verifies verifies a token with that key and returns the error.
 func verifies(t testing.TB, v *Verifier, id string) error {
 	t.Helper()
 	_, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodES256, id, ecKey, good()))
 	return err
 }
 
-// knows verifies a token with the first keys.
 func knows(t *testing.T, v *Verifier, id string) {
 	t.Helper()
 	if err := verifies(t, v, id); err != nil {
@@ -83,8 +81,6 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// TestWrongTypeFetchesNothing checks that a known key of the wrong type causes no
-// fetch.
 func TestWrongTypeFetchesNothing(t *testing.T) {
 	t.Parallel()
 	p := newPublisher(t, jwks(t, published(t, "a", ecKey)))

@@ -19,7 +19,6 @@ import (
 
 var anna = Identity{Tenant: alloc.Tenant{Project: "game", Environment: "live"}, Player: "anna"}
 
-// all returns a JWKS with a key of each type.
 func all(t testing.TB) *publisher {
 	t.Helper()
 	return newPublisher(t, jwks(t, published(t, "r", rsaKey), published(t, "e", ecKey), published(t, "d", edKey)))

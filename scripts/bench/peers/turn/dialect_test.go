@@ -13,7 +13,6 @@ import (
 	"github.com/ferryrelay/ferry/bench"
 )
 
-// serve runs a TURN server of pion for one test.
 func serve(t *testing.T) (*turn.Server, netip.AddrPort) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
