@@ -216,8 +216,7 @@ func TestFerryChurn(t *testing.T) {
 	}
 }
 
-// TestFerryRefused verifies that a server that refuses reservations ends the
-// set-up.
+// TestFerryRefused: a server that refuses reservations ends the set-up.
 func TestFerryRefused(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	defer srv.Close()
@@ -288,8 +287,6 @@ func TestControlAsFastAsAnswered(t *testing.T) {
 	}
 }
 
-// TestControlRefused verifies that an invalid configuration is rejected before
-// anything starts.
 func TestControlRefused(t *testing.T) {
 	for want, change := range map[string]func(*bench.Config){
 		"has no API":   func(cfg *bench.Config) { cfg.Control.AllocateRate = 5 },

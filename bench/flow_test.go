@@ -277,8 +277,7 @@ func TestCreditsRevive(t *testing.T) {
 	}
 }
 
-// TestCreditsByArrival verifies that an overtaken datagram returns its credit
-// once.
+// TestCreditsByArrival: an overtaken datagram returns its credit once.
 func TestCreditsByArrival(t *testing.T) {
 	g := directGenerator(t, Config{Matches: 1, Window: 8, Warmup: -1}, 1)
 	drain(&g.loop, g.flows)

@@ -97,8 +97,7 @@ func TestRunNullRelay(t *testing.T) {
 	}
 }
 
-// TestRunNoRelay verifies that a relay that does not answer is reported at
-// once.
+// TestRunNoRelay: a relay that does not answer is reported at once.
 func TestRunNoRelay(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -197,8 +196,7 @@ func (d remoteDialect) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig
 	return r, nil
 }
 
-// TestRemoteRefused verifies that datagrams leave this machine only with
-// AllowRemote.
+// TestRemoteRefused: datagrams leave this machine only with AllowRemote.
 func TestRemoteRefused(t *testing.T) {
 	if _, err := Run(t.Context(), smallConfig(ShapePairs), remoteDialect{}); err == nil {
 		t.Error("a load on another machine")
@@ -216,7 +214,6 @@ func TestRemoteRefused(t *testing.T) {
 	}
 }
 
-// TestRoundAllocs plays rounds of the loop that send, receive and account.
 func TestRoundAllocs(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"open":   {Matches: 50, Rate: 20_000, Warmup: -1, Duration: time.Minute},

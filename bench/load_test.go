@@ -97,8 +97,7 @@ func TestAllocatingRefused(t *testing.T) {
 	}
 }
 
-// TestAllocatingCutShort verifies that calls interrupted by the end of ctx do
-// not count.
+// TestAllocatingCutShort: calls interrupted by the end of ctx do not count.
 func TestAllocatingCutShort(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	b := testbed{dialect: hangingDialect{cancel: cancel}}
@@ -225,8 +224,7 @@ func TestCipher(t *testing.T) {
 	}
 }
 
-// TestCipherSetUp verifies that handshakes of a dialect go through the cipher
-// as well.
+// TestCipherSetUp: handshakes of a dialect go through the cipher as well.
 func TestCipherSetUp(t *testing.T) {
 	p := planOf(t, Config{Matches: 1, Rate: 1})
 	r, err := maskDialect{}.Open(t.Context(), p)

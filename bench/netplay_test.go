@@ -100,8 +100,6 @@ func TestNetcodeCatchesUp(t *testing.T) {
 	checkMatches(t, r)
 }
 
-// TestNetcodeRefused verifies that configurations that the shape does not
-// support are rejected before anything is sent.
 func TestNetcodeRefused(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"no rate":      func(c *Config) { c.Rate = 0 },
@@ -122,7 +120,6 @@ func TestNetcodeRefused(t *testing.T) {
 	}
 }
 
-// TestNetcodeAllocs plays ticks of the loop, with all that drivers do.
 func TestNetcodeAllocs(t *testing.T) {
 	cfg := matchesConfig()
 	cfg.Rate, cfg.Warmup, cfg.Duration = 20_000, -1, time.Minute

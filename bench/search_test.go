@@ -235,8 +235,7 @@ func TestThresholdsRefused(t *testing.T) {
 	}
 }
 
-// TestThresholdsUnmeasured verifies that an unmeasured value meets no
-// condition.
+// TestThresholdsUnmeasured: an unmeasured value meets no condition.
 func TestThresholdsUnmeasured(t *testing.T) {
 	for _, s := range []string{"p99<5ms", "loss<1%", "cpu<1s", "delivered>=0", "dup<=0", "moved<1s", "binds>=0", "allocations>=0"} {
 		all, err := ParseThresholds(s)

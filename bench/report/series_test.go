@@ -46,9 +46,7 @@ var (
 )
 
 // checkOpenMetrics checks a text against the rules of the OpenMetrics 1.0 specification that concern counters and
-// summaries with times: one EOF at the end; a family once, with TYPE first, UNIT a suffix of its
-// name, and its metadata before its samples; suffixes by type; no label twice; the samples of a set of labels together, with rising
-// times; counters that do not fall; quantiles from 0 to 1. It returns the values by sample and time.
+// summaries with times. It returns the values by sample and time.
 func checkOpenMetrics(t *testing.T, text string) map[string]float64 {
 	t.Helper()
 	body, ended := strings.CutSuffix(text, "# EOF\n")

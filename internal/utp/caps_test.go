@@ -38,7 +38,6 @@ func TestFull(t *testing.T) {
 	if got := eventText(c); got != "disconnected ClosedByRemote" {
 		t.Errorf("the client sees %s", got)
 	}
-	// Room is made by an end.
 	feed(s, place(0), Packet{Kind: KindDisconnect, Token: 0}.Append(nil))
 	if o := feed(s, place(9), request(9)); o != taken {
 		t.Errorf("with room again: %v", o)

@@ -179,7 +179,6 @@ func TestGoldenRPC(t *testing.T) {
 	if second.Index != 8 || second.Bits != 0 || len(second.Payload) != 0 || len(rest) != 0 || !ok {
 		t.Errorf("%+v %x %v", second, rest, ok)
 	}
-	// The reference decoder's view of the same bytes.
 	r := tape{rest: want}
 	if mark, ms, i, bits := r.number(1), r.number(4), r.number(2), r.number(2); mark != 2 || ms != 0x01020304 || i != 7 || bits != 12 {
 		t.Error(mark, ms, i, bits)

@@ -7,10 +7,7 @@ import (
 )
 
 // The reference decoder: written to be read next to the tables of the protocol
-// reference and from them alone. It shares not one line with the package: it
-// consumes fields from the front, counts bytes instead of knowing sizes, reads
-// numbers digit by digit, and says what it found as text. What a mask means it
-// says as the list of sequences that are missing, not as a number.
+// reference and from them alone. It shares not one line with the package.
 
 type tape struct {
 	rest  []byte

@@ -102,8 +102,6 @@ func TestContainerfile(t *testing.T) {
 	}
 }
 
-// checkCopy checks that a copied file is in the repository or was built in an
-// earlier stage.
 func checkCopy(t *testing.T, fields, stages, made []string) {
 	t.Helper()
 	from, paths := "", []string{}
@@ -279,8 +277,6 @@ func TestComposeUsers(t *testing.T) {
 	}
 }
 
-// checkFerryService checks that all files of a service exist and that it has no
-// unneeded privileges.
 func checkFerryService(t *testing.T, name string, s *service, c *compose) {
 	t.Helper()
 	if !s.ReadOnly || !slices.Equal(s.CapDrop, []string{"ALL"}) || len(s.SecurityOpt) != 1 || s.StopGracePeriod == "" || s.Restart == "" {

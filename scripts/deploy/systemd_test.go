@@ -147,8 +147,6 @@ func defaultOf(t *testing.T, command, flag string) string {
 	return m[1]
 }
 
-// checkFilesLimit checks that the limit of descriptors is above the number of
-// connections.
 func checkFilesLimit(t *testing.T, name, role string, lines []unitLine) {
 	t.Helper()
 	need := 1024 // sockets, files, connections between machines
@@ -187,8 +185,7 @@ func TestSystemd(t *testing.T) {
 	}
 }
 
-// TestSysctl checks that every line is a setting with a number and a comment
-// above it.
+// TestSysctl: every line is a setting with a number and a comment above it.
 func TestSysctl(t *testing.T) {
 	t.Parallel()
 	line, before, n := regexp.MustCompile(`^(net\.[a-z0-9_.]+) = [0-9]+$`), "", 0

@@ -115,8 +115,6 @@ func (d *balancer) getMissingPage() error {
 	return errors.Join(err, resp.Body.Close())
 }
 
-// relayOf returns the index of the relay that an allocation names for a
-// transport, or -1.
 func relayOf(a api.Allocation, transport string) int {
 	e, _ := a.Endpoint(transport)
 	for i := range relayCount {

@@ -182,8 +182,6 @@ func (b *testbed) printLogs(t *testing.T) {
 	}
 }
 
-// checkAllMatches checks that every match still carries traffic and none was
-// ended.
 func (b *testbed) checkAllMatches(t *testing.T) {
 	t.Helper()
 	began := b.matches.countByKind(0)

@@ -17,7 +17,6 @@ import (
 )
 
 const (
-	// parallelSetups is the number of matches that are set up concurrently.
 	parallelSetups = 4
 	// maxConnections leaves room for the joins of probes.
 	maxConnections = 50

@@ -124,7 +124,6 @@ func (n *network) attach(ns lab.Namespace, port string, addrs ...string) error {
 }
 
 const (
-	// token is the API token of the backend.
 	token      = "fleet-laboratory-backend-token-0123456789abcdef"
 	playerPort = 7777
 )

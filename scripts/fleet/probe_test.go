@@ -20,8 +20,7 @@ const (
 	// probeEvery is the time between two calls of each kind.
 	probeEvery = 40 * time.Millisecond
 	// maxSamples bounds the samples of a probe, enough for an hour.
-	maxSamples = 100_000
-	// maxUnanswered bounds the concurrent calls of a probe.
+	maxSamples    = 100_000
 	maxUnanswered = 64
 )
 

@@ -160,8 +160,7 @@ func (b *testbed) interruptStore(t *testing.T, away time.Duration, down, up func
 	b.checkNothingLost(t, before)
 }
 
-// checkRefusals checks that calls without the store were refused quickly with
-// 503.
+// checkRefusals: calls without the store were refused quickly with 503.
 func (b *testbed) checkRefusals(t *testing.T, calls samples, gone time.Time) {
 	t.Helper()
 	looks := calls.ofKind(checking)
@@ -276,7 +275,6 @@ func (b *testbed) rollingRestart(t *testing.T) {
 		b.restart(t, m)
 		all, inTime = addCounts(all, b.matches.countByKind(relay)), addCounts(inTime, b.waitResumed(t, relay, restarted, 0))
 		b.waitCodesWork(t, restarted, b.matches.codes(relay), m.name+": join codes that work after the restart")
-		// Continue only when this relay accepts hosts again.
 		b.waitReady(t, relay)
 	}
 	calls := p.stop()

@@ -79,8 +79,7 @@ var (
 )
 
 // addSource adds the metrics that a source file writes, one of which is named
-// known: those of a fleet and of settings that dev does not enable. This avoids
-// running a fleet for the names.
+// known: those of a fleet and of settings that dev does not enable.
 func (p page) addSource(t *testing.T, file, known, label string) {
 	t.Helper()
 	text := read(t, root+"/internal/server/observe/metrics/"+file)

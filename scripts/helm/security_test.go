@@ -206,7 +206,6 @@ func TestAdmin(t *testing.T) {
 	}
 }
 
-// TestOneRelayPerNode checks that two relays never share a node.
 func TestOneRelayPerNode(t *testing.T) {
 	for name, values := range variants {
 		for _, w := range workloads(t, objects(t, render(t, values))) {

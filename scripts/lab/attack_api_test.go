@@ -177,8 +177,6 @@ func (l *lab) guess(project string, players int, at netip.Addr, forwarded string
 	return looked
 }
 
-// joinsOf lets the last players of a tenant join a match of their own, and returns how
-// many the API served.
 func (l *lab) joinsOf(project string, players int, at netip.Addr, forwarded string) (served int) {
 	l.Helper()
 	host := l.as(fmt.Sprintf("%s-0", project), FirstClient.Next(), "")

@@ -24,7 +24,6 @@ const (
 	idleRequest = "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 	// reconnects bounds the connections that holders open anew, per second.
 	reconnects = 500
-	// callsOfRow is the number of honest calls of a row.
 	callsOfRow = 60
 )
 

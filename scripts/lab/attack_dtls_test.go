@@ -24,10 +24,8 @@ import (
 
 const (
 	// joinWithin is the goal of handshake and BIND of an honest player under attack.
-	joinWithin = 3 * time.Second
-	// joinInterval is the time between the starts of two honest players.
-	joinInterval = 50 * time.Millisecond
-	// allocationsGauge is the metric of live allocations.
+	joinWithin       = 3 * time.Second
+	joinInterval     = 50 * time.Millisecond
 	allocationsGauge = "ferry_allocations"
 )
 
@@ -84,8 +82,6 @@ func (l *lab) allocate(n int) (all []api.Allocation) {
 	return all
 }
 
-// endAllocations binds allocations over UDP and closes them, and waits until the relay
-// has none.
 func (l *lab) endAllocations(all []api.Allocation) {
 	l.Helper()
 	for _, a := range all {
@@ -457,8 +453,7 @@ func (c *repeatedFinished) ReadFrom(b []byte) (int, net.Addr, error) {
 	}
 }
 
-// TestAttackDTLSRepeatedFinished verifies that a repeated Finished earns no more bytes
-// than it has.
+// TestAttackDTLSRepeatedFinished: a repeated Finished earns no more bytes than it has.
 func TestAttackDTLSRepeatedFinished(t *testing.T) {
 	l := newLab(t, nil)
 	a := l.allocate(1)[0]
@@ -489,8 +484,7 @@ func TestAttackDTLSRepeatedFinished(t *testing.T) {
 	})
 }
 
-// TestAttackDTLSHelloReflection verifies that answers to forged ClientHellos are limited
-// by address.
+// TestAttackDTLSHelloReflection: answers to forged ClientHellos are limited by address.
 func TestAttackDTLSHelloReflection(t *testing.T) {
 	const rate, atOnce, perSecond = 100_000, 2_500, 1_200 // of hellos, and the limit of answers
 	l := newLab(t, nil)

@@ -32,8 +32,7 @@ type counted struct {
 
 // TestBenchCounts compares reports of ferry bench over each transport with counts that the
 // generator does not make: the relay's metrics, the kernel's in a network namespace of the relay,
-// and the packets of a capture there. Each is within 2 %. It logs a table. It needs root and
-// dumpcap and tshark.
+// and the packets of a capture there. Each is within 2 %.
 func TestBenchCounts(t *testing.T) {
 	for _, tool := range []string{"unshare", "nsenter", "dumpcap", "tshark"} {
 		if _, err := exec.LookPath(tool); err != nil {

@@ -25,17 +25,14 @@ import (
 )
 
 const (
-	// fewFiles is the descriptor limit of a relay that runs out of them.
 	fewFiles = 64
 	// heldConns is the number of silent connections, enough to replace those that
 	// the relay closes.
-	heldConns = 600
-	// alarmWithin bounds the time until a foreign socket is detected.
+	heldConns   = 600
 	alarmWithin = 15 * time.Second
 	// smallDisk is the size in bytes of a disk for an identity and about a thousand
 	// allocations.
-	smallDisk = 256 << 10
-	// beyondDisk is a number of allocations that does not fit on a small disk.
+	smallDisk  = 256 << 10
 	beyondDisk = 6000
 )
 
@@ -237,8 +234,6 @@ func (a *apiResults) record(err error) {
 // several to fill the memory.
 const maxAllocationRounds = 6
 
-// startAllocating allocates with all tokens for a time. The returned function
-// waits for the end.
 func (l *lab) startAllocating(d time.Duration, got *apiResults) (wait func()) {
 	ctx, cancel := context.WithTimeout(l.Context(), d)
 	var done sync.WaitGroup
@@ -263,9 +258,7 @@ func (l *lab) startAllocating(d time.Duration, got *apiResults) (wait func()) {
 }
 
 const (
-	// slowEach is the number of slow clients per address.
-	slowEach = 20
-	// honestEvery is the time between two regular calls.
+	slowEach    = 20
 	honestEvery = 20 * time.Millisecond
 )
 
@@ -308,8 +301,6 @@ func TestSlowCallers(t *testing.T) {
 	})
 }
 
-// measureCalls makes calls for a time, each from another address on a new
-// connection. It returns the sorted latencies and the number of failures.
 func (l *lab) measureCalls(d time.Duration) (took []time.Duration, failed int) {
 	l.Helper()
 	from, within := FirstClient, 4*time.Second // shorter than the relay's limit for a slow connection

@@ -75,8 +75,6 @@ func TestLinkDown(t *testing.T) {
 	l.requireResume(f, codes)
 }
 
-// requireResume checks that every match resumes after a fault, that no game was
-// ended, and that join codes still work.
 func (l *lab) requireResume(f *Fleet, codes []string) {
 	l.Helper()
 	f.Mark()

@@ -79,8 +79,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestErrorForOtherPlayer verifies that a player ignores an ERROR with another
-// player's id.
+// TestErrorForOtherPlayer: a player ignores an ERROR with another player's id.
 func TestErrorForOtherPlayer(t *testing.T) {
 	s := newTestMatch(t)
 	s.deliver(s.host, proto.BindReceived{})

@@ -121,8 +121,6 @@ func (l *lab) start() {
 	}
 }
 
-// players returns the configuration of a fleet with hosts in peers and joiners
-// in clients.
 func (l *lab) players(matches, rate int) FleetConfig {
 	return FleetConfig{
 		Hosts: SideConfig{Do: l.net.Peers.Do, First: FirstPeer}, Joiners: SideConfig{Do: l.net.Clients.Do, First: FirstClient},
@@ -130,8 +128,6 @@ func (l *lab) players(matches, rate int) FleetConfig {
 	}
 }
 
-// fleet starts matches, waits until all players play, and returns the fleet and
-// its join codes.
 func (l *lab) fleet(cfg FleetConfig) (*Fleet, []string) {
 	l.Helper()
 	f := l.emptyFleet(cfg)
@@ -152,8 +148,6 @@ func (l *lab) emptyFleet(cfg FleetConfig) *Fleet {
 	return f
 }
 
-// addMatches starts all matches of a fleet, waits until all players play, and
-// returns the join codes.
 func (l *lab) addMatches(f *Fleet) []string {
 	l.Helper()
 	cfg := &f.cfg
@@ -272,8 +266,6 @@ func (l *lab) requireTraffic(f *Fleet, within time.Duration) {
 	}
 }
 
-// requireNoFailures checks that no game was ended and no unexpected datagram
-// arrived.
 func (l *lab) requireNoFailures(c Counts) {
 	l.Helper()
 	if c.Fatal() > 0 || c.Failed > 0 || c.Disconnects > 0 || c.Unexpected > 0 {
@@ -302,8 +294,6 @@ func (l *lab) waitDrained(relays ...Namespace) {
 	})
 }
 
-// hasQueuedDatagrams reports whether datagrams wait in the sockets of the relay
-// in a namespace.
 func (l *lab) hasQueuedDatagrams(ns Namespace) bool {
 	l.Helper()
 	for _, file := range []string{"udp", "udp6"} {

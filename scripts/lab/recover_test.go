@@ -11,9 +11,8 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestRecover verifies that matches resume after the relay was killed under
-// load and restarted, that no game is ended, and that replayed BINDs are
-// rejected.
+// TestRecover: matches resume after the relay was killed under load and
+// restarted, no game is ended, and replayed BINDs are rejected.
 func TestRecover(t *testing.T) {
 	n := *recoverMatches
 	l := newLab(t, nil)
@@ -100,8 +99,6 @@ func TestRoamStorm(t *testing.T) {
 	l.requireResume(f, codes)
 }
 
-// TestRecoverClients measures how each kind of client recovers after the relay
-// was killed and restarted.
 func TestRecoverClients(t *testing.T) {
 	const ngo = 500 * time.Millisecond // the PING of Netcode for GameObjects
 	for _, c := range []struct {

@@ -79,8 +79,6 @@ func TestReflection(t *testing.T) {
 	v.record("reflection of ERRORs")
 }
 
-// TestReflectionAfterRestart verifies the same limits during the recovery
-// window after a restart.
 func TestReflectionAfterRestart(t *testing.T) {
 	l := newLab(t, nil)
 	f, _ := l.fleet(l.players(20, 5))
@@ -111,8 +109,6 @@ type reflection struct {
 	named   bool // it names a live allocation
 }
 
-// reflect floods with a message and checks that the victim receives no more
-// than the limit.
 func (l *lab) reflect(c reflection, v *victim) {
 	l.Helper()
 	l.Run(c.name, func(t *testing.T) {

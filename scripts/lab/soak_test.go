@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	// soakMatches is the number of concurrent matches, soakCallers that of the
-	// API callers.
 	soakMatches = 150
 	soakCallers = 4
 	// soakRate is the number of datagrams per player and second.
@@ -132,8 +130,6 @@ func (l *lab) tableEntries() float64 {
 	return all["ferry_allocations"] + all["ferry_bound"] + all["ferry_links"]
 }
 
-// runSoak lets clients join and leave, and returns the last join codes and the
-// samples.
 func (l *lab) runSoak(form soakForm, caller *api.Client) (codes []string, all []usage) {
 	l.Helper()
 	cfg := l.players(soakMatches+soakCallers, soakRate)

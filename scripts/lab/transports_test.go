@@ -32,8 +32,6 @@ type clientMatch struct{ host, player *GameClient }
 
 func (v clientMatch) clients() []*GameClient { return []*GameClient{v.host, v.player} }
 
-// startMatches starts each matches of every transport pair and waits until all
-// play.
 func (l *lab) startMatches(each int) []clientMatch {
 	l.Helper()
 	return l.startMatchesOver(slices.Repeat(transportPairs, each), GameClientConfig{Rate: 30})
@@ -149,8 +147,6 @@ func (l *lab) requireLossGoal(before, after map[string]GameClientCounts) (all Co
 	return all
 }
 
-// dtlsSessions returns the local addresses of the DTLS clients in a namespace
-// and their captured datagrams.
 func dtlsSessions(all []clientMatch, in Namespace) (at []netip.AddrPort, wire [][]byte) {
 	for _, v := range all {
 		for _, x := range v.clients() {
@@ -230,9 +226,8 @@ func TestFloodHandshakes(t *testing.T) {
 	}
 }
 
-// TestFloodCookies verifies that attackers that return their cookies take a
-// bounded number of half-open handshakes, and that new players can still
-// connect.
+// TestFloodCookies: attackers that return their cookies take a bounded
+// number of half-open handshakes, and new players can still connect.
 func TestFloodCookies(t *testing.T) {
 	l := newLab(t, nil)
 	all := l.startMatches(*matchesPerPair)
@@ -360,8 +355,6 @@ func TestFloodWebSockets(t *testing.T) {
 	})
 }
 
-// holdWebSockets holds n WebSockets, sends junk over each, never binds, and
-// reconnects.
 func (l *lab) holdWebSockets(ctx context.Context, n int, opened, refused, cut *atomic.Int64) {
 	client := &http.Client{Transport: &http.Transport{DialContext: l.net.Clients.Dial}}
 	conns := make([]*ws.Conn, n)

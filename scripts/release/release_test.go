@@ -305,8 +305,6 @@ func TestImage(t *testing.T) {
 	}, "--state-dir", "/var/lib/ferry")
 }
 
-// buildLine matches the build command of the container file: variables, flags and
-// package.
 var buildLine = regexp.MustCompile(`(?m)^RUN ((?:[A-Z0-9_]+=\S+ )*)go build (.*) -o /out/ferry (\S+)$`)
 
 // TestContainerfile: the binary that the container file builds is static, since its image
@@ -365,8 +363,6 @@ func freePort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// serves starts a relay with its API by a command, waits until it is ready, makes an
-// allocation, and stops it.
 func serves(t *testing.T, command func(args ...string) *exec.Cmd, flags ...string) {
 	t.Helper()
 	admin, api := freePort(t), freePort(t)

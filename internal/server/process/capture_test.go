@@ -70,7 +70,6 @@ func TestCaptureFleet(t *testing.T) {
 		}
 	}
 
-	// Of two at once, one is refused.
 	testkit.Within(t, time.Minute, "one of two captures at once is refused", func() bool {
 		statuses := make(chan int, 2)
 		for range 2 {

@@ -118,8 +118,6 @@ func exchange(t *testing.T, players []*participant) {
 	talking.Wait()
 }
 
-// newMatch starts a match of a host and so many players, each with the API process that
-// callers returns.
 func newMatch(t *testing.T, joiners int, callers func(i int) *api.Client) (players []*participant, code string) {
 	t.Helper()
 	for i := range joiners + 1 {

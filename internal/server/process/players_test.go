@@ -107,8 +107,6 @@ func TestIssuerOfItsOwn(t *testing.T) {
 	}
 }
 
-// recorder is a program of the operator that admits players with other names than banned, and
-// remembers the events.
 type recorder struct {
 	mu     sync.Mutex // guards events
 	events []hooks.Event
@@ -146,8 +144,6 @@ func (h *recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// play binds a host and its player, connects them, and ends both when done has
-// returned.
 func play(t *testing.T, host, joiner client.Ticket, done func()) {
 	t.Helper()
 	_, _, end := beginMatch(t, host, joiner)

@@ -151,8 +151,6 @@ func TestBrowserExpires(t *testing.T) {
 	}
 }
 
-// converseDTLS binds and connects over DTLS, and sends n texts to the host, each
-// until it comes back.
 func converseDTLS(t *testing.T, a allocation, n int) {
 	t.Helper()
 	s := a.secure(t, newSocket(t, "127.0.0.1:0"))

@@ -439,7 +439,6 @@ func TestJavaScriptMalformed(t *testing.T) {
 		r.send(conn, r.next(conn, proto.TypePing))
 	}
 
-	// Silence.
 	for reason, answer := range map[string][]byte{"bind-timeout": nil, "lost": bound} {
 		conn = r.opens(p, reason, "pingPeriod: 30, bindTimeout: 3000")
 		r.nextBind(conn, 0)

@@ -45,8 +45,6 @@ func shown(t *testing.T, language, comment string, values map[string]string) str
 
 const streamModule = "/usr/lib/nginx/modules/ngx_stream_module.so"
 
-// nginx starts the reverse proxy with pieces of configuration, until the test ends.
-// Ready is an address of it.
 func nginx(t *testing.T, top, inHTTP, ready string) {
 	t.Helper()
 	path, dir := testkit.Program(t, "nginx", "nginx"), t.TempDir()

@@ -98,8 +98,6 @@ func (p *sizedPlayer) isDropped(size int) {
 	})
 }
 
-// large returns how many messages to a player the relay says it dropped, and how many it
-// forwarded that may be too large.
 func (p *sizedPlayer) large(id string) (dropped, forwarded float64) {
 	p.t.Helper()
 	_, page := p.f.ask("GET", p.f.admin+"/allocations/"+id, "")

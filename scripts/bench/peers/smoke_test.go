@@ -79,9 +79,8 @@ func whole(t *testing.T, s *session) {
 	}
 }
 
-// TestPeers verifies that each relay, in a process of its own, delivers the
-// datagrams of each shape to the right endpoints. The machine may cause some
-// losses.
+// TestPeers: each relay, in a process of its own, delivers the datagrams of
+// each shape to the right endpoints. The machine may cause some losses.
 func TestPeers(t *testing.T) {
 	for _, p := range peers {
 		t.Run(p.name, func(t *testing.T) {
@@ -192,8 +191,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestServerEnds verifies that the error about a relay that has ended contains
-// its output.
+// TestServerEnds: the error about a relay that has ended contains its output.
 func TestServerEnds(t *testing.T) {
 	need(t, "sh")
 	o := smoke(t, "null")
@@ -224,8 +222,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestInterrupt verifies that the end of the context ends a session and its
-// relays.
+// TestInterrupt: the end of the context ends a session and its relays.
 func TestInterrupt(t *testing.T) {
 	o := smoke(t, "null")
 	o.duration = 20 * time.Second

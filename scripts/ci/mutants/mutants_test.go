@@ -33,15 +33,13 @@ const (
 
 // mutant is one fault and the test that fails because of it.
 type mutant struct {
-	// rule is what the fault breaks, in words.
 	rule string
 	// in is the directory of the package, from the root of the repository.
 	in string
 	// old is text that the package contains once, and now is its replacement. A
 	// space in old stands for any white space.
 	old, now string
-	// by is the test that must fail.
-	by killer
+	by       killer
 }
 
 type killer struct {

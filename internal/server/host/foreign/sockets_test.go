@@ -27,8 +27,6 @@ const (
 		"  107: B80D0120000000000000000001000000:1E61 00000000000000000000000000000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 17 2 0000000000000000 0\n" // [2001:db8::1]:7777
 )
 
-// proc makes a directory like /proc in which this process has the sockets with
-// those inodes.
 func proc(t *testing.T, inodes ...string) string {
 	t.Helper()
 	if runtime.GOOS == "windows" {

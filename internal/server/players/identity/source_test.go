@@ -179,8 +179,7 @@ func TestFetchIsRetried(t *testing.T) {
 	}
 }
 
-// TestKeysExpire checks that keys are fetched again after TTL, so that a withdrawn key
-// expires.
+// TestKeysExpire: keys are fetched again after TTL, so that a withdrawn key expires.
 func TestKeysExpire(t *testing.T) {
 	t.Parallel()
 	p := newPublisher(t, jwks(t, published(t, "a", ecKey)))

@@ -216,8 +216,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// TestNothingIsLogged checks that neither errors nor the log contain text of a token or
-// secret.
+// TestNothingIsLogged: neither errors nor the log contain text of a token or secret.
 func TestNothingIsLogged(t *testing.T) {
 	t.Parallel()
 	const canary = "canary0123456789canary0123456789"
