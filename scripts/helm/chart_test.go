@@ -6,12 +6,9 @@ package helm
 
 import (
 	"flag"
-	"fmt"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -251,12 +248,4 @@ func TestNotes(t *testing.T) {
 			t.Errorf("%s: the notes are:\n%s", name, notes)
 		}
 	}
-}
-
-// sorted returns the names and texts of a rendering in order.
-func sorted(texts map[string]string) (all []string) {
-	for _, name := range slices.Sorted(maps.Keys(texts)) {
-		all = append(all, fmt.Sprintf("# %s\n%s", name, texts[name]))
-	}
-	return all
 }
