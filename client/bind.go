@@ -38,19 +38,31 @@ type binding struct {
 	turnAt    int64         // when that of the present endpoint is over
 	confirmed chan struct{} // closed when the relay has confirmed
 	signer    proto.Signer
+	refusals  refusals
 }
 
-// renew is false when no nonce is left.
+// renew is false if it has ended the session.
 func (b *binding) renew() bool {
 	if !b.used {
 		return true
 	}
 	if b.next == math.MaxUint16 {
+		b.s.endLocked(ErrNonceExhausted)
 		return false
 	}
 	b.next++
 	b.used = false
 	return true
+}
+
+// skip is renew in a series whose nonce has no answer.
+func (b *binding) skip(now int64) bool {
+	if b.refusals.note(now, b.sends) {
+		b.s.log.Warn("another session uses this allocation")
+		b.s.endLocked(ErrInUse)
+		return false
+	}
+	return b.renew()
 }
 
 // begin starts a series of BINDs, with one time-out, or hurries a running one.
@@ -139,8 +151,7 @@ func (b *binding) turnServer(now int64) {
 		b.s.log.Info("relay does not answer, trying another endpoint", "endpoint", next.server)
 		t.socket.Store(next)
 		_ = old.Close()
-		if !b.renew() {
-			b.s.endLocked(ErrNonceExhausted)
+		if !b.skip(now) {
 			return
 		}
 		b.sends, b.retry.next = 0, now
@@ -150,10 +161,9 @@ func (b *binding) turnServer(now int64) {
 	b.turnAt = never
 }
 
-// send may end the session instead, for want of a nonce.
+// send may end the session instead.
 func (b *binding) send(now int64, buf []byte) []byte {
-	if b.sends > 0 && b.sends%sendsPerNonce == 0 && !b.renew() {
-		b.s.endLocked(ErrNonceExhausted)
+	if b.sends > 0 && b.sends%sendsPerNonce == 0 && !b.skip(now) {
 		return nil
 	}
 	b.noteSent(now, b.s.cfg.RetryPeriod)
@@ -167,8 +177,8 @@ func (b *binding) send(now int64, buf []byte) []byte {
 }
 
 func (b *binding) again(now, at int64) {
+	b.refusals.firstNonce = false
 	if !b.renew() {
-		b.s.endLocked(ErrNonceExhausted)
 		return
 	}
 	b.s.counters.rebinds.Add(1)
@@ -185,6 +195,7 @@ func (b *binding) onReceived(now int64, at *socket) {
 	}
 	b.s.log.Debug("bound", "nonce", b.last, "first", !b.bound.Load())
 	b.stop()
+	b.refusals.noteAnswer()
 	b.bound.Store(true)
 	b.s.ping.next = now
 	close(b.confirmed)
@@ -196,9 +207,15 @@ func (b *binding) onReceived(now int64, at *socket) {
 func (b *binding) onMismatch(now int64) {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
-	fresh := now-b.sentAt < int64(rebindPause)
-	if b.s.err != nil || !b.bound.Load() && !b.active || b.active && fresh {
+	// What was sent before the BIND still earns errors for a round trip.
+	onItsWay := b.sends == 0 || now-b.sentAt < max(int64(rebindPause), 2*int64(b.s.ping.smoothed))
+	if b.s.err != nil || !b.bound.Load() && !b.active || b.active && onItsWay {
+		return
+	}
+	first := !b.active
+	if !first && !b.skip(now) {
 		return
 	}
 	b.again(now, max(now, b.sentAt+int64(rebindPause)))
+	b.refusals.firstNonce = first
 }

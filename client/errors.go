@@ -21,6 +21,9 @@ var (
 	// ErrNonceExhausted ends a session that needs a nonce above 65535: nonces
 	// never wrap, since the relay would ignore the BIND.
 	ErrNonceExhausted = errors.New("client: no greater nonce is left")
+	// ErrInUse ends a session that loses its endpoint to another one with the same
+	// allocation, such as a copy of the game, at least three times in 30 s.
+	ErrInUse = errors.New("client: another session uses this allocation")
 	// ErrNotBound is a datagram written before the relay first confirmed the BIND.
 	ErrNotBound = errors.New("client: session is not bound yet")
 	// ErrTooLarge is a datagram above Config.MaxContent; nothing was sent.

@@ -88,7 +88,7 @@ func (s *Session) LocalAddr() netip.AddrPort {
 // when nothing of it runs any more. When ctx ends, it leaves as Close does.
 //
 // It returns nil after Close, ctx.Err() when ctx ended, and otherwise the
-// reason: EndedError, ErrBindTimeout, ErrNonceExhausted or an error of the socket.
+// reason: EndedError, ErrBindTimeout, ErrNonceExhausted, ErrInUse or an error of the socket.
 func (s *Session) Run(ctx context.Context) error {
 	s.mu.Lock()
 	if s.running {

@@ -25,10 +25,11 @@ type world struct {
 	random  *rand.Rand
 
 	loss     float64 // of the network
-	stopped  bool    // the relay reads nothing, as after SIGSTOP
-	killed   bool    // what is sent to the relay is lost
-	linkIdle int64   // after which a link that carries nothing is dropped; 0: never
-	used     int64   // when the link carried the last RELAY
+	oneWay   time.Duration
+	stopped  bool  // the relay reads nothing, as after SIGSTOP
+	killed   bool  // what is sent to the relay is lost
+	linkIdle int64 // after which a link that carries nothing is dropped; 0: never
+	used     int64 // when the link carried the last RELAY
 	heard    map[proto.AllocationID]int64
 }
 
@@ -57,19 +58,16 @@ type flight struct {
 	pkt  []byte
 }
 
-const (
-	oneWay    = int64(20 * time.Millisecond)
-	relayIdle = int64(10 * time.Second)
-)
+const relayIdle = int64(10 * time.Second)
 
 // newWorld returns a world in which the joiner has its link and has said nothing.
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	f := newFakeRelay(t)
 	t.Cleanup(func() { _ = f.conn.Close() })
-	w := &world{t: t, relay: f, random: rand.New(rand.NewPCG(1, 2)), heard: map[proto.AllocationID]int64{}}
+	w := &world{t: t, relay: f, oneWay: 20 * time.Millisecond, random: rand.New(rand.NewPCG(1, 2)), heard: map[proto.AllocationID]int64{}}
 	f.write = func(to netip.AddrPort, pkt []byte) {
-		w.flying = append(w.flying, flight{at: w.now + oneWay, to: to, pkt: slices.Clone(pkt)})
+		w.flying = append(w.flying, flight{at: w.now + int64(w.oneWay), to: to, pkt: slices.Clone(pkt)})
 	}
 	for _, ticket := range []Ticket{hostTicket(f.addr), joinerTicket(f.addr, joinerID)} {
 		w.players = append(w.players, &player{Session: idle(t, Config{Ticket: ticket})})
@@ -144,7 +142,7 @@ func (w *world) collect() {
 				seen = p.nat
 			}
 		}
-		w.flying = append(w.flying, flight{at: w.now + oneWay, from: seen, pkt: slices.Clone(buf[:n])})
+		w.flying = append(w.flying, flight{at: w.now + int64(w.oneWay), from: seen, pkt: slices.Clone(buf[:n])})
 	}
 }
 
