@@ -283,3 +283,23 @@ func TestPlay(t *testing.T) {
 		testkit.Eventually(t, "both have closed their allocations", func() bool { return len(ports(t, relay)) == 0 })
 	})
 }
+
+// TestTwoSessions: of two hosts with one allocation one ends, and the other keeps it.
+func TestTwoSessions(t *testing.T) {
+	forEachCompiler(t, func(t *testing.T, compile func(args ...string) string) {
+		program := sanitized(compile, "example.c")
+		relay := enginetest.Start(t, engine.Config{})
+		reserved := relay.Host("alice", 2)
+		first := play(t, program, relay, reserved, true, nil)
+		first.Expect("bound -1")
+		second := play(t, program, relay, reserved, true, nil)
+		second.Expect("bound -1")
+		lives := clienttest.OneEnds(t, "in-use -1", first, second)
+		joiner := play(t, program, relay, relay.Joiner("bob", reserved.ID), false, nil)
+		joiner.Expect("connected -1")
+		joiner.Do("hello")
+		lives.Await("message -1 hello")
+		end(t, lives)
+		end(t, joiner)
+	})
+}

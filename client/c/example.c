@@ -18,7 +18,8 @@
 #include <unistd.h>
 
 static const char *const names[] = {"none",  "bound",   "silent",          "connected", "message", "left",         "lost",
-                                    "rejected", "refused", "connect-timeout", "error",     "ended",   "bind-timeout", "no-nonce"};
+                                    "rejected", "refused", "connect-timeout", "error",     "ended",   "bind-timeout", "no-nonce",
+                                    "in-use"};
 
 static uint64_t now_ms(void) {
     struct timespec t;

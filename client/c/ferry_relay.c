@@ -300,6 +300,8 @@ enum {
     EVICT_AFTER = 60000,
     REBIND_PAUSE = 100, /* one lost endpoint earns an ERROR 3 for each datagram on its way */
     SENDS_PER_NONCE = 4, /* the relay takes an equal nonce from an equal endpoint only */
+    MAX_REFUSED = 3 * SENDS_PER_NONCE,
+    REFUSED_WITHIN = 30000,
     MAX_DISCONNECTS = 4,
     CLOSES = 3, /* CLOSE has no answer */
     CLOSE_PAUSE = 20
@@ -389,8 +391,23 @@ static int renew_nonce(ferry_session *s) {
     return 1;
 }
 
+/* Counts the BINDs of a series that goes on with another nonce. After ERROR 3 the next nonce is higher than each that
+ * this session has used, so the relay takes it from whatever port a NAT has chosen, unless another session of this
+ * allocation has bound with it. A lost datagram looks the same, so there must be many, and no such nonce that was
+ * answered between them. A silence and a new socket use up nonces without an answer, and so count nothing. */
+static void count_refused(ferry_session *s, uint64_t now) {
+    if (!s->first_nonce || s->bind.sends == 0) return;
+    s->first_nonce = 0;
+    if (s->refused == 0 || now - s->refused_since > REFUSED_WITHIN) {
+        s->refused = 0;
+        s->refused_since = now;
+    }
+    s->refused += s->bind.sends;
+}
+
 /* Binds again with a new nonce, not before a time. A series that runs keeps its time-out. */
 static void rebind(ferry_session *s, uint64_t now, uint64_t at) {
+    s->first_nonce = 0;
     if (!s->bind.active) s->bind.since = now;
     s->bind.active = 1;
     s->bind.sends = 0;
@@ -480,9 +497,15 @@ static int is_connect_answer(const ferry_session *s) {
 }
 
 static void on_mismatch(ferry_session *s, uint64_t now) {
-    int fresh = now - s->bind_at < REBIND_PAUSE;
-    if (s->bind.active && (fresh || s->bind.sends == 0)) return;
-    rebind(s, now, fresh ? s->bind_at + REBIND_PAUSE : now);
+    uint64_t age = now - s->bind_at;
+    int first = !s->bind.active;
+    if (!first) {
+        /* What was sent before the BIND still earns errors for a round trip. */
+        if (s->bind.sends == 0 || age < REBIND_PAUSE || age < 2 * (uint64_t)s->rtt) return;
+        count_refused(s, now);
+    }
+    rebind(s, now, age < REBIND_PAUSE ? s->bind_at + REBIND_PAUSE : now);
+    s->first_nonce = first;
 }
 
 static ferry_event on_error(ferry_session *s, const ferry_message *m, uint64_t now) {
@@ -530,6 +553,7 @@ ferry_event ferry_receive(ferry_session *s, uint64_t now, const uint8_t *pkt, si
         s->heard = now;
         if (!s->bind.active || s->bind.sends == 0) return no_event();
         s->bind.active = 0;
+        if (s->first_nonce) s->first_nonce = 0, s->refused = 0;
         s->bound = 1;
         s->silent = 0;
         s->ping_next = now;
@@ -575,6 +599,8 @@ ferry_event ferry_check(ferry_session *s, uint64_t now) {
     }
     if (s->bind.active && now - s->bind.since >= (s->bound ? REBIND_TIMEOUT : BIND_TIMEOUT))
         return end_session(s, FERRY_EVENT_BIND_TIMEOUT, -1);
+    if (s->bind.active && now >= s->bind.next && needs_nonce(s)) count_refused(s, now);
+    if (s->refused >= MAX_REFUSED) return end_session(s, FERRY_EVENT_IN_USE, -1);
     if (s->bind.active && now >= s->bind.next && needs_nonce(s) && s->nonce_used && s->nonce == UINT16_MAX)
         return end_session(s, FERRY_EVENT_NONCE_EXHAUSTED, -1);
     if (s->silent) {

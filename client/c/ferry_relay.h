@@ -120,9 +120,10 @@ typedef enum {
     FERRY_EVENT_REFUSED,      /* the link was refused: code 2, 4 (the host has gone) or 6 */
     FERRY_EVENT_CONNECT_TIMEOUT,
     FERRY_EVENT_ERROR,        /* another ERROR, with code; nothing has to be done */
-    FERRY_EVENT_ENDED,        /* the allocation has ended: code 1 or 4. The session is over, as after the next two */
+    FERRY_EVENT_ENDED,        /* the allocation has ended: code 1 or 4. The session is over, as after the next three */
     FERRY_EVENT_BIND_TIMEOUT,
-    FERRY_EVENT_NONCE_EXHAUSTED
+    FERRY_EVENT_NONCE_EXHAUSTED,
+    FERRY_EVENT_IN_USE        /* another session uses this allocation, such as another copy of the game */
 } ferry_event_type;
 
 typedef struct {
@@ -164,8 +165,9 @@ typedef struct {
     int state, bound, silent, relink, connect_sent, has_left;
     unsigned closes;
     uint16_t nonce;
-    int nonce_used;
-    uint64_t bind_at, connect_at, heard, close_at;
+    int nonce_used, first_nonce;
+    unsigned refused;
+    uint64_t refused_since, bind_at, connect_at, heard, close_at;
     ferry_retry bind, connect;
     uint64_t ping_next, ping_at;
     uint16_t ping_number;

@@ -154,6 +154,44 @@ static void rule_bind(void) {
     CHECK(end == 10000 && sent == 12 && silences == 2 && ferry_is_over(&s));
 }
 
+/* The session learns at a time that it has lost its endpoint. Its BINDs are answered, each in 40 ms, but for those with
+ * its next nonces, of which there are so many, and so many besides. Returns whether it has ended, or else was bound. */
+static int lose_endpoint(uint64_t now, unsigned refused_nonces, unsigned lost) {
+    ferry_message m;
+    ferry_event e;
+    unsigned first = s.nonce + 1u;
+    CHECK(give(now, FERRY_PING, own, own, s.ping_number).type == FERRY_EVENT_NONE);
+    CHECK(give(now, FERRY_ERROR, own, own, 3).type == FERRY_EVENT_NONE);
+    for (;; now += 10) {
+        while ((e = ferry_check(&s, now)).type == FERRY_EVENT_SILENT) CHECK(refused_nonces > 0);
+        if (e.type == FERRY_EVENT_IN_USE) return 1;
+        CHECK(e.type == FERRY_EVENT_NONE);
+        if (due(now, &m) != FERRY_BIND || m.number < first + refused_nonces) continue;
+        if (lost > 0) {
+            lost--;
+            continue;
+        }
+        CHECK(give(now + 40, FERRY_BIND_RECEIVED, own, own, 0).type == FERRY_EVENT_BOUND);
+        while (due(now + 40, &m) == FERRY_PING) {}
+        return 0;
+    }
+}
+
+/* Only another session makes the relay refuse the nonce after a session's last one. */
+static void rule_in_use(void) {
+    uint64_t now;
+    begin(0);
+    bound();
+    for (now = 10000; now < 24000; now += 7000) CHECK(!lose_endpoint(now, 1, 0));
+    CHECK(lose_endpoint(now, 1, 0) && ferry_is_over(&s));
+    begin(0);
+    bound(); /* behind a NAT that moves it each 5 s, where datagrams are lost */
+    for (now = 10000; now < 130000; now += 5000) CHECK(!lose_endpoint(now, 0, (unsigned)(now / 5000 % 4)));
+    for (; now < 330000; now += 20000) CHECK(!lose_endpoint(now, 1, 0)); /* seldom: two games of one player, or a fault */
+    CHECK(!lose_endpoint(now, 1, 0) && !lose_endpoint(now + 7000, 1, 0) && !lose_endpoint(now + 14000, 0, 0));
+    CHECK(!lose_endpoint(now + 21000, 1, 0)); /* one was answered between */
+}
+
 /* ERROR 3, a silence and a roam bind again with a higher nonce each. */
 static void rule_rebind(void) {
     ferry_message m;
@@ -284,7 +322,7 @@ static void fuzz(unsigned count) {
     static const size_t sizes[] = {295, 4, 22, 276, 36, 36, 36, 60, 20, 21, 36};
     uint8_t ids[6][FERRY_ID_LEN], pkt[FERRY_MAX_DATAGRAM + 40];
     uint64_t now = 0;
-    unsigned i, k, sessions = 0, events[FERRY_EVENT_NONCE_EXHAUSTED + 1] = {0};
+    unsigned i, k, sessions = 0, events[FERRY_EVENT_IN_USE + 1] = {0};
     memset(ids, 0, sizeof ids);
     for (i = 0; i < 6; i++) ids[i][0] = (uint8_t)(i + 1); /* ids[0] is own */
     s.state = 2;
@@ -339,6 +377,7 @@ int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "rules") == 0) {
         rule_bind();
         rule_rebind();
+        rule_in_use();
         rule_errors();
         rule_relink();
         rule_peers();

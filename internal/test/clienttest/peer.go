@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -163,6 +164,45 @@ func Rewrite(t testing.TB, url string, answer func([]byte) []byte) (front string
 	}))
 	t.Cleanup(srv.Close)
 	return srv.URL
+}
+
+// ShareAllocation serves the API at url, and gives all callers the allocation that the first one has got, as a
+// game does that stores it.
+func ShareAllocation(t testing.TB, url string) (front string) {
+	t.Helper()
+	var mu sync.Mutex
+	var first []byte
+	return Rewrite(t, url, func(body []byte) []byte {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case !bytes.Contains(body, []byte("connectionData")):
+			return body
+		case first == nil:
+			first = body
+		}
+		return first
+	})
+}
+
+// OneEnds waits until one of two programs with the same allocation prints a line that begins with these words, and
+// returns the other one, which plays on.
+func OneEnds(t testing.TB, words string, a, b *Program) (lives *Program) {
+	t.Helper()
+	begin := time.Now()
+	testkit.Within(t, Within, "one of two ends with "+words, func() bool {
+		if _, n := a.Find(words); n > 0 {
+			lives = b
+		} else if _, n := b.Find(words); n > 0 {
+			lives = a
+		}
+		return lives != nil
+	})
+	t.Logf("after %v", time.Since(begin).Round(10*time.Millisecond))
+	if _, n := lives.Find(words); n > 0 {
+		t.Error("both have ended")
+	}
+	return lives
 }
 
 // PrependSilent serves the API at url with two endpoints before the relay's, one of each family, that do
