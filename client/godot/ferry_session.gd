@@ -24,7 +24,7 @@ enum {
 }
 
 # Values of code besides those of the relay's ERRORs.
-enum {NONE = -1, HOST_IS_FULL = -2, NO_ANSWER = -3, NONCES_USED_UP = -4}
+enum {NONE = -1, HOST_IS_FULL = -2, NO_ANSWER = -3, NONCES_USED_UP = -4, IN_USE = -5}
 
 const PERIOD = 1000         # ms, of PING, and between repetitions of a request
 const SILENT_PINGS = 3      # without an answer
@@ -34,6 +34,8 @@ const CONNECT_TIMEOUT = 60000
 const RELINK_TIMEOUT = 5000
 const REBIND_PAUSE = 100    # one lost endpoint earns an ERROR 3 for each datagram on its way
 const SENDS_PER_NONCE = 4   # the relay takes an equal nonce from an equal endpoint only
+const MAX_REFUSED = 3 * SENDS_PER_NONCE
+const REFUSED_WITHIN = 30000
 const MAX_DISCONNECTS = 4
 const CLOSES = 3            # CLOSE has no answer
 const MAX_PEERS = 100
@@ -65,6 +67,9 @@ var _bind = _new_retry()
 var _bind_sent_at = -REBIND_PAUSE
 var _nonce = 0
 var _nonce_used = false
+var _first_nonce = false # ERROR 3 began this series of BINDs, and it has used no other nonce
+var _refused = 0         # BINDs
+var _refused_since = 0
 var _turns = 0        # of sockets, since the relay has answered
 var _socket_until = 0
 
@@ -171,6 +176,7 @@ static func reason(code):
 		HOST_IS_FULL: return "the host is full"
 		NO_ANSWER: return "the relay does not answer"
 		NONCES_USED_UP: return "the session has bound too often"
+		IN_USE: return "another session uses this allocation"
 		0: return "the relay does not speak this version of the protocol (ERROR 0)"
 		1: return "the allocation has ended after a silence (ERROR 1)"
 		2: return "the ticket is not for this player (ERROR 2)"
@@ -265,6 +271,7 @@ func _count_send(r, now):
 
 # Binds with a new nonce, not before a time. A series that runs keeps its time-out and its socket's turn.
 func _begin_bind(now, at):
+	_first_nonce = false
 	if not _bind.active:
 		_bind.since = now
 		_turns = 0
@@ -272,6 +279,21 @@ func _begin_bind(now, at):
 	_bind.active = true
 	_bind.sends = 0
 	_bind.next = at
+
+# Ends the session if too many BINDs were refused; called before a series goes on with another nonce. After ERROR 3 the
+# next nonce is higher than each that this session has used, so the relay takes it from whatever port a NAT has chosen,
+# unless another session of this allocation has bound with it. A lost datagram looks the same, so there must be many, and
+# no such nonce that was answered between them. A silence and roam() use up nonces without an answer, and count nothing.
+func _check_refused(now):
+	if not _first_nonce or _bind.sends == 0:
+		return
+	_first_nonce = false
+	if _refused == 0 or now - _refused_since > REFUSED_WITHIN:
+		_refused = 0
+		_refused_since = now
+	_refused += _bind.sends
+	if _refused >= MAX_REFUSED:
+		_end(IN_USE)
 
 # A second for each server, then two, then four.
 func _turn():
@@ -350,6 +372,9 @@ func _on_bind_received(now):
 	if not _bind.active or _bind.sends == 0:
 		return
 	_bind.active = false
+	if _first_nonce:
+		_refused = 0
+	_first_nonce = false
 	_why_silent = NO_ANSWER
 	_ping_at = now
 	if not _bound:
@@ -415,9 +440,16 @@ func _on_error(code, now):
 	elif code == 3:
 		# The relay does not know this address, as after a restart or behind another address of a NAT. A BIND with
 		# a higher nonce says that it is the same player.
-		var pause = _bind_sent_at + REBIND_PAUSE
-		if not _bind.active or now >= pause and _bind.sends > 0:
-			_begin_bind(now, max(now, pause))
+		var first = not _bind.active
+		if not first:
+			# What was sent before the BIND still earns errors for a round trip.
+			if _bind.sends == 0 or now - _bind_sent_at < max(REBIND_PAUSE, 2 * _rtt):
+				return
+			_check_refused(now)
+			if _phase != _PHASE_RUNNING:
+				return
+		_begin_bind(now, max(now, _bind_sent_at + REBIND_PAUSE))
+		_first_nonce = first
 	elif code == 5 and is_host():
 		_emit(NO_LINK, _peers.keys()[0] if _peers.size() == 1 else "", code)
 	elif code == 5 and _is_open(_host) and not _connect.active:
@@ -447,6 +479,9 @@ func _check(now):
 			_silent = true
 			_emit(SILENT, "", NO_ANSWER)
 		if now >= _socket_until:
+			_check_refused(now)
+			if _phase != _PHASE_RUNNING:
+				return
 			_turns += 1
 			_socket_until = now + _turn()
 			_move(now, _server + 1)
@@ -495,6 +530,9 @@ func _send_bind(now):
 	# The first BIND of a series needs a nonce of its own, and so does each few that have no answer, since a NAT may
 	# change the endpoint meanwhile.
 	if _bind.sends % SENDS_PER_NONCE == 0 and _nonce_used:
+		_check_refused(now)
+		if _phase != _PHASE_RUNNING:
+			return
 		if _nonce == 0xFFFF:
 			_end(NONCES_USED_UP)
 			return

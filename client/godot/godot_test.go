@@ -154,6 +154,24 @@ func TestPlayerLeaves(t *testing.T) {
 	}
 }
 
+// TestTwoSessions: of two players with one allocation one ends, with the reason, and the other plays on.
+func TestTwoSessions(t *testing.T) {
+	t.Parallel()
+	r := serve(t, "127.0.0.1")
+	front, code := clienttest.ShareAllocation(t, r.API), r.host().Code
+	first := play(t, front, token, code)
+	first.Expect("ticket")
+	first.Expect("bound")
+	first.Expect("connected peer")
+	second := play(t, front, token, code)
+	second.Await("bound")
+	lives := clienttest.OneEnds(t, "ended nobody -5 another session uses this allocation", first, second)
+	if lives == second {
+		lives.Await("connected peer")
+	}
+	lives.Reach("hello", silent, resumed)
+}
+
 // TestNextEndpoint: endpoints that do not answer, of both families, cost seconds and not the match.
 func TestNextEndpoint(t *testing.T) {
 	t.Parallel()

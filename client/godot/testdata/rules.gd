@@ -103,6 +103,7 @@ func error(code, id = own):
 func _init():
 	first_bind()
 	mismatch()
+	in_use()
 	silence()
 	links()
 	refusals()
@@ -158,6 +159,48 @@ func mismatch():
 	check(live(s, 5000) == [], "then nothing happens")
 	s.take(error(3, filled(7)))
 	check(s.is_bound(), "an ERROR of another id")
+
+# The session learns that it has lost its endpoint. Its BINDs are answered, but for those with its next nonces, of which
+# there are so many, and so many besides. Returns the events until it is bound or has ended.
+func lose_endpoint(s, refused_nonces, lost):
+	var last = s._nonce
+	s.sent = []
+	var events = live(s, 1000) + s.take(error(3))
+	var seen = 0
+	while not s.is_over() and not s.is_bound():
+		events += s.run(10)
+		var binds = s.sent_of(Message.BIND)
+		for b in range(seen, binds.size()):
+			if binds[b][2].number <= last + refused_nonces:
+				continue
+			if lost > 0:
+				lost -= 1
+				continue
+			s.inbox.append({"type": Message.BIND_RECEIVED})
+		seen = binds.size()
+	return events
+
+# Only another session makes the relay refuse the nonce after a session's last one.
+func in_use():
+	var s = begin(true)
+	var events = []
+	var losses = 0
+	while not s.is_over() and losses < 10:
+		losses += 1
+		events += lose_endpoint(s, 1, 0)
+		live(s, 3000)
+	check(losses == 4 and kinds(events) == [Session.ENDED], "another session: %d losses" % losses)
+	check(events[0].code == Session.IN_USE and events[0].reason == "another session uses this allocation", "the reason")
+	check(s.sent_of(Message.BIND).size() == 3, "it takes the endpoint once more")
+	s = begin(true) # behind a NAT that moves it each 5 s, where datagrams are lost
+	for i in range(24):
+		check(lose_endpoint(s, 0, i % 4) == [], "a NAT")
+		live(s, 4000)
+	for i in range(10): # seldom
+		check(lose_endpoint(s, 1, 0) == [], "seldom")
+		live(s, 20000)
+	for refused in [1, 1, 1, 0, 1, 1]: # one was answered between
+		check(lose_endpoint(s, refused, 0) == [], "answered between")
 
 func silence():
 	var s = begin(true)
