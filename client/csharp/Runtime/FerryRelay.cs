@@ -549,15 +549,16 @@ namespace Ferry {
         /// <summary>Refused: the link with Peer is lost; Connect of a player starts anew, and a player of this host may be
         /// back. Ended: the session has ended, and nothing follows.</summary>
         public enum Kind { Message, Joined, Left, Refused, Ended }
-        /// <summary>Values of Error that are no codes of the relay: the host has all its players; no answer came in time.</summary>
-        public const int HostIsFull = -1, NoAnswer = -2;
+        /// <summary>Values of Error that are no codes of the relay: the host has all its players; no answer came in time;
+        /// another session, such as that of another copy of the game, uses this allocation.</summary>
+        public const int HostIsFull = -1, NoAnswer = -2, InUse = -3;
         public Kind What;
         /// <summary>The other side: its 16 bytes as a hexadecimal text. Null if Ended, and for a host with several
         /// players when a message met no link, since the relay does not say which.</summary>
         public string Peer;
         /// <summary>The content of a Message, in the session's buffer: valid until the next call of Poll, Bind or Connect.</summary>
         public ArraySegment<byte> Content;
-        /// <summary>Why, for Refused and Ended: the code of an ERROR, HostIsFull or NoAnswer.</summary>
+        /// <summary>Why, for Refused and Ended: the code of an ERROR, HostIsFull, NoAnswer or InUse.</summary>
         public int Error;
 
         /// <summary>Describes an Error.</summary>
@@ -565,6 +566,7 @@ namespace Ferry {
             switch (error) {
                 case HostIsFull: return "the host is full";
                 case NoAnswer: return "the relay does not answer";
+                case InUse: return "another session uses this allocation";
                 case 1: return "the allocation has ended after 10 s of silence (ERROR 1)";
                 case 2: return "the ticket is not for this player (ERROR 2)";
                 case 4: return "the allocation has ended or never was (ERROR 4)";
@@ -612,6 +614,8 @@ namespace Ferry {
         // After so many PINGs without an answer the session binds again, from another socket.
         const int SilentPings = 3;
         const int Disconnects = 4; // sent without the relay's echo
+        // So many BINDs of one nonce without an answer count as refused; and so many refused ones, within that time, as three losses.
+        const int RefusedBinds = 4, MaxRefused = 3 * RefusedBinds, RefusedMilliseconds = 30000;
         const int DatagramsPerTurn = 2048;
 
         sealed class Peer {
@@ -644,6 +648,10 @@ namespace Ferry {
         bool bound, binding;
         int nonce, turns;
         long bindSince, bindAt, bindSentAt = long.MinValue / 2, socketUntil, roamAt;
+        bool firstNonce; // ERROR 3 began this series of BINDs, and it has used no other nonce
+        int binds;       // with that
+        int refused;     // BINDs
+        long refusedSince;
         bool roamNow; // The system refuses to send from the socket.
         readonly byte[] ping;
         ushort pings;     // number of the newest
@@ -778,6 +786,18 @@ namespace Ferry {
             if (bound && !binding) stats.Rebinds++;
             binding = true;
             bindAt = at;
+            firstNonce = false;
+        }
+
+        // Called before a series goes on with another nonce. After ERROR 3 the next nonce is higher than each that this session
+        // has used, so the relay takes it from whatever port a NAT has chosen, unless another session of this allocation has
+        // bound with it. A lost datagram looks the same, so there must be many, and no such nonce that was answered between
+        // them. A silence and Roam use up nonces without an answer, and count nothing.
+        void CountRefused(long now) {
+            firstNonce = false;
+            if (refused == 0 || now - refusedSince > RefusedMilliseconds) { refused = 0; refusedSince = now; }
+            refused += binds;
+            if (refused >= MaxRefused) End(RelayEvent.InUse);
         }
 
         // A second for each server, then two, then four: one is long enough for the round trip.
@@ -883,6 +903,7 @@ namespace Ferry {
 
         void WorkBinding(long now) {
             if (bound && now - bindSince >= RebindMilliseconds || nonce > ushort.MaxValue) { End(RelayEvent.NoAnswer); return; }
+            if (firstNonce && (now >= socketUntil || now >= bindAt && binds == RefusedBinds)) { CountRefused(now); if (ended != 0) return; }
             if (now >= socketUntil) {
                 Reopen(now, server + 1);
                 socketUntil = now + TurnOf(++turns);
@@ -890,7 +911,8 @@ namespace Ferry {
             if (now < bindAt) return;
             bindAt = now + RetryMilliseconds;
             bindSentAt = now;
-            Transmit(RelayMessage.NewBind(ticket.ConnectionData, (ushort)nonce++, ticket.Key));
+            var number = firstNonce && binds++ > 0 ? nonce - 1 : nonce++;
+            Transmit(RelayMessage.NewBind(ticket.ConnectionData, (ushort)number, ticket.Key));
         }
 
         void WorkConnecting(long now) {
@@ -925,6 +947,8 @@ namespace Ferry {
                     if (!binding) break;
                     binding = false;
                     bound = true;
+                    if (firstNonce) refused = 0;
+                    firstNonce = false;
                     pingAt = Now + KeepAliveMilliseconds;
                     if (relinking) connectSince = Now; // The relay's silence said nothing about the link.
                     break;
@@ -987,7 +1011,10 @@ namespace Ferry {
                 case 3:
                     // The relay does not know this address, as after a restart or behind another address of a
                     // NAT. A BIND with a higher nonce says that it is the same player.
-                    if (bound && !binding) StartBinding(Math.Max(now, bindSentAt + RetryMilliseconds));
+                    if (!bound || binding) break;
+                    StartBinding(Math.Max(now, bindSentAt + RetryMilliseconds));
+                    firstNonce = true;
+                    binds = 0;
                     break;
                 case 5:
                     if (ticket.HostConnectionData == null) { Refuse(byName.Count == 1 ? Only() : null, code); break; }

@@ -3,6 +3,8 @@ package csharp
 import (
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -42,6 +44,39 @@ func TestOtherAddress(t *testing.T) {
 				gate.Move()
 			}
 			g.Reach("after")
+		})
+	}
+}
+
+// TestTwoSessions: of two players with one allocation one ends, with the reason, and the other plays on.
+func TestTwoSessions(t *testing.T) {
+	t.Parallel()
+	url, caller, _ := service(t)
+	front, code := clienttest.ShareAllocation(t, url), clienttest.Host(t, caller, 4, nil).Code
+	first := connected(t, front, code)
+	second := play(t, front, playerToken, code)
+	lives := clienttest.OneEnds(t, "ended nobody -3", first, second)
+	lives.Do("connect")
+	lives.Await("connected")
+	lives.Reach("after")
+}
+
+// TestFlappingNAT: a NAT that moves a player each second ends no session, also if datagrams are lost.
+func TestFlappingNAT(t *testing.T) {
+	t.Parallel()
+	for _, loss := range []int{0, 20} { // %
+		t.Run(fmt.Sprint(loss), func(t *testing.T) {
+			t.Parallel()
+			url, caller, _ := service(t)
+			code := clienttest.Host(t, caller, 4, nil).Code
+			gate, front := clienttest.GateAPI(t, url)
+			g := connected(t, front, code)
+			gate.Drop(func(netip.AddrPort, proto.Type) bool { return rand.IntN(100) < loss })
+			for range 20 {
+				time.Sleep(time.Second)
+				gate.Move()
+				g.Reach("after")
+			}
 		})
 	}
 }
