@@ -1,5 +1,6 @@
 import type { Allocation } from "./allocations.ts"
 import { RelayError } from "./errors.ts"
+import { inUse, lockAllocation } from "./lock.ts"
 import { type Bytes, decode, encode, importKey, type Message, signBind } from "./messages.ts"
 import { Meter, type Stats } from "./stats.ts"
 import { type Dial, type Transport, webSocketDial, type WebSocketConstructor } from "./transport.ts"
@@ -60,6 +61,12 @@ const RELINK_TIMEOUT = 5000
 /** Within how long after ERROR 4 about the host the relay ends the WebSocket. */
 const AFTER_HOST = 2000
 
+/** How many BINDs have the same nonce after ERROR 3. */
+const SENDS_PER_NONCE = 4
+
+/** How often within a time the relay may say that an open WebSocket is not bound any more. */
+const MAX_LOSSES = 3, LOSSES_WITHIN = 30_000
+
 /** A transport that is being opened. */
 interface Attempt { url: string; since: number; transport: Transport }
 
@@ -97,6 +104,9 @@ export class Connection implements AsyncIterable<ConnectionEvent> {
   #lostBy = "" // why the connection opens again
   #reconnecting = false // the game was told so
   #hostEndedAt = -Infinity // ERROR 4 has answered a CONNECT_REQUEST
+  #losses: number[] = [] // when ERROR 3 came to a bound connection
+  #contested = false // it has come to this transport, and no BIND was answered since
+  #repeats = 0 // of BIND since then
 
   #nonce: number
   #bind: Request<void>
@@ -111,9 +121,16 @@ export class Connection implements AsyncIterable<ConnectionEvent> {
   /** Opens a WebSocket, binds the allocation and waits until the relay has confirmed it. Throws a RelayError. */
   static async open(allocation: Allocation, options: ConnectionOptions = {}): Promise<Connection> {
     const dial = webSocketDial(options.WebSocket)
-    const c = new Connection(allocation, options, dial, await importKey(allocation.key))
-    await c.#bind.answer
-    return c
+    const key = await importKey(allocation.key), unlock = await lockAllocation(allocation.id)
+    try {
+      const c = new Connection(allocation, options, dial, key)
+      void c.ended.then(unlock)
+      await c.#bind.answer
+      return c
+    } catch (e) {
+      unlock()
+      throw e
+    }
   }
 
   private constructor(allocation: Allocation, options: ConnectionOptions, dial: Dial, key: CryptoKey) {
@@ -255,6 +272,7 @@ export class Connection implements AsyncIterable<ConnectionEvent> {
   #lose(why: string): void {
     this.#transport?.close()
     this.#transport = undefined
+    this.#contested = false
     if (!this.#wasBound) return this.#dialled < this.#urls.length ? this.#dialNext() : this.#end(new RelayError("unreachable", why))
     if (this.#options.reconnectTimeout <= 0) return this.#end(new RelayError("lost", why))
     this.#lostBy = why
@@ -285,8 +303,9 @@ export class Connection implements AsyncIterable<ConnectionEvent> {
 
   #tryBind(): void {
     if (this.#transport && this.#wasBound && performance.now() - this.#askedSince > ATTEMPT_TIMEOUT) this.#lose("the relay does not answer BIND")
-    if (this.#transport) void this.#sendBind()
-    else this.#dialNext()
+    if (!this.#transport) return this.#dialNext()
+    if (this.#contested && this.#repeats++ % SENDS_PER_NONCE === 0 && !this.#raiseNonce()) return
+    void this.#sendBind()
   }
 
   async #sendBind(): Promise<void> {
@@ -323,6 +342,7 @@ export class Connection implements AsyncIterable<ConnectionEvent> {
   #onBound(): void {
     if (!this.#bind.pending) return
     this.#wasBound = true
+    this.#contested = false
     this.#lostBy = ""
     this.#bind.resolve()
     if (!this.#reconnecting) return
@@ -357,9 +377,18 @@ export class Connection implements AsyncIterable<ConnectionEvent> {
     return this.#connectSentAt > 0 && (!this.#bind.pending || this.#bindSentAt < this.#connectSentAt)
   }
 
-  /** The relay does not know that this WebSocket is bound to the allocation. */
+  /**
+   * This WebSocket is not bound to the allocation any more. No NAT does that, since the relay knows a WebSocket as long as it is
+   * open, and a relay that restarts ends it: another session has bound, with a nonce that may be higher than the next one.
+   */
   #bindAgain(): void {
-    if (!this.#bind.pending && this.#raiseNonce()) this.#bind = this.#startBind()
+    if (this.#bind.pending) return
+    const now = performance.now()
+    this.#losses = [...this.#losses.filter(at => now - at < LOSSES_WITHIN), now]
+    if (this.#losses.length === MAX_LOSSES) return this.#end(inUse())
+    this.#contested = true
+    this.#repeats = 0
+    this.#bind = this.#startBind()
   }
 
   #raiseNonce(): boolean {

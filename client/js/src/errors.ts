@@ -2,6 +2,7 @@
 export type Reason =
   | "closed" // close was called
   | "lost" // the relay could not be reached again
+  | "in-use" // another session uses this allocation
   | "no-websocket" // this runtime has no WebSocket
   | "unreachable" // no WebSocket to the relay opens
   | "bind-timeout" // the relay does not answer BIND

@@ -343,6 +343,29 @@ func testJavaScriptMatch(t *testing.T, kind string) {
 	testkit.Eventually(t, "the page's match has ended", func() bool { return f.metric(`ferry_allocations`) == 3 })
 }
 
+// TestJavaScriptSameAllocation: a page that opens an allocation while another connection of its origin has it is told
+// so, until that has ended.
+func TestJavaScriptSameAllocation(t *testing.T) {
+	t.Parallel()
+	f := dev(t)
+	p := libraryPage(t)
+	p.run(fmt.Sprintf(`(async () => {
+		const a = await new ferry.Allocations(%q, "").allocate(2)
+		globalThis.again = nonce => ferry.open("again", a, { nonce })
+		await ferry.open("first", a)
+	})()`, f.api))
+	if got := p.fails("again(1)"); got.Reason != "in-use" || !strings.Contains(got.Message, "another session uses this allocation") {
+		t.Errorf("a second connection: %+v", got)
+	}
+	if got := p.player("first"); got.Ended != "" || len(got.Changes) != 0 {
+		t.Errorf("the first one has recorded %+v", got)
+	}
+	p.run("ferry.player('first').connection.close()")
+	if got := p.fails("again(1)"); got.Reason != "not-found" { // It has ended the allocation.
+		t.Errorf("a connection after the first one: %+v", got)
+	}
+}
+
 func (p tab) eventually(what, name string, cond func(playerLog) bool) {
 	p.t.Helper()
 	var got playerLog

@@ -219,6 +219,18 @@ describe("situations", { concurrency: 20, timeout: 240_000 }, () => {
     assert.equal(player.connection.stats().reconnects, 1)
   })
 
+  it("new addresses, each after a second: the match goes on", async t => {
+    const f = await Ferry.start(t, ...unhurried), path = await Path.to(t, f)
+    const { player, host } = await match(t, f, { player: { url: path.url } })
+    for (let i = 0; i < 12; i++) {
+      path.reset()
+      await player.reach("from a new address, " + i)
+      await sleep(1000)
+    }
+    assert.equal(host.kinds, "")
+    assert.equal(player.connection.connected, true)
+  })
+
   it("new network, the old one silent: reconnecting after three PINGs, and the match goes on", async t => {
     const f = await Ferry.start(t, ...unhurried), path = await Path.to(t, f)
     const { player, host } = await match(t, f, { player: { url: path.url } })
@@ -364,6 +376,24 @@ describe("situations", { concurrency: 20, timeout: 240_000 }, () => {
     host.connection.disconnect(player.connection.id)
     assert.match((await player.waitFor("leave")).reason, /the peer has ended the link/)
     assert.equal(host.connection.peers.size, 0)
+  })
+
+  it("another copy of the game uses the same allocation: one of the two is told so, the other plays on", async t => {
+    const f = await Ferry.start(t, ...unhurried), { player: first } = await match(t, f)
+    const again = () => open(t, first.allocation, { nonce: first.connection.nonce + 1 })
+    if (globalThis.navigator?.locks) {
+      assert.equal((await failure(again)).reason, "in-use")
+      return first.reach("more")
+    }
+    const second = await again()
+    await second.connection.connect()
+    const ended = await Promise.race([first, second].map(async p => { await p.connection.ended; return p }))
+    const lives = ended === first ? second : first
+    within(t, "ended", performance.now() - second.began, 3000, 25_000)
+    assert.match(ended.events.at(-1).reason, /another session uses this allocation/)
+    await lives.reach("more")
+    await sleep(5000)
+    assert.equal(lives.connection.connected, true)
   })
 })
 
