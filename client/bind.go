@@ -20,6 +20,8 @@ const (
 	// silentPings is how many PING periods of silence make a session bind
 	// again; Unity's clients count the same.
 	silentPings = 3
+	// runWithin is how long Bind waits for Run, whose goroutine may come after it.
+	runWithin = 5 * time.Second
 	// maxTurnDoublings bounds the turn of an endpoint to 4 retry periods: the one that
 	// answers after a restart of the relay must not wait long for its own.
 	maxTurnDoublings = 2
@@ -78,10 +80,10 @@ func (b *binding) begin(now, at int64) {
 }
 
 // Bind waits until the relay has confirmed the binding; when that holds, it
-// returns at once. Run has to be under way.
+// returns at once. Run has to be under way, or begin within 5 s.
 //
-// Errors: ctx.Err(), after which binding still goes on; or why the session
-// ended.
+// Errors: ctx.Err(), after which binding still goes on; ErrNotRunning; or why
+// the session ended.
 func (s *Session) Bind(ctx context.Context) error {
 	s.mu.Lock()
 	if s.err != nil {
@@ -95,13 +97,24 @@ func (s *Session) Bind(ctx context.Context) error {
 	}
 	confirmed := s.bind.confirmed
 	s.mu.Unlock()
-	select {
-	case <-confirmed:
-		return nil
-	case <-s.done:
-		return s.Err()
-	case <-ctx.Done():
-		return ctx.Err()
+	started, limit := s.started, time.NewTimer(runWithin)
+	defer limit.Stop()
+	for {
+		select {
+		case <-confirmed:
+			return nil
+		case <-s.done:
+			return s.Err()
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-started:
+			started = nil
+			limit.Stop()
+		case <-limit.C:
+			if !isClosed(s.started) {
+				return ErrNotRunning
+			}
+		}
 	}
 }
 

@@ -6,7 +6,9 @@ import (
 	"math"
 	"net"
 	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/test/testkit"
@@ -205,6 +207,45 @@ func TestBindHeedsItsContext(t *testing.T) {
 	if err := s.Bind(within(t)); err != nil {
 		t.Errorf("Bind again: %v", err)
 	}
+}
+
+// TestBindWithoutRun: Bind and Connect of a session that nobody runs end with the reason. Run may begin after them.
+func TestBindWithoutRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := idle(t, Config{Ticket: joinerTicket(nowhere, joinerID)})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		began := time.Now()
+		if err := s.Bind(ctx); err != ErrNotRunning {
+			t.Errorf("Bind: %v", err)
+		}
+		if _, err := s.Connect(ctx); err != ErrNotRunning {
+			t.Errorf("Connect: %v", err)
+		}
+		if took := time.Since(began); took > 2*runWithin {
+			t.Errorf("after %v", took)
+		}
+	})
+	f := startFakeRelay(t)
+	s, err := New(brisk(hostTicket(f.addr)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound := make(chan error, 1)
+	go func() { bound <- s.Bind(within(t)) }()
+	testkit.Eventually(t, "Bind waits", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.bind.active
+	})
+	var done sync.WaitGroup
+	done.Go(func() { _ = s.Run(context.Background()) })
+	if err := <-bound; err != nil {
+		t.Errorf("Bind before Run: %v", err)
+	}
+	_ = s.Close()
+	done.Wait()
 }
 
 func TestRoam(t *testing.T) {

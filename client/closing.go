@@ -26,7 +26,7 @@ func (s *Session) Close() error {
 	s.leave()
 	s.end(net.ErrClosed)
 	s.mu.Lock()
-	running := s.running
+	running := isClosed(s.started)
 	s.mu.Unlock()
 	if running {
 		<-s.stopped

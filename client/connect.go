@@ -39,7 +39,7 @@ type verdict struct {
 // without a call. If that fails, Read and Write of the peer return ErrLinkLost.
 //
 // Errors: ErrRejected, RefusedError, ErrConnectTimeout, ErrRole, ErrConnecting,
-// ctx.Err(), or why the session ended.
+// ErrNotRunning, ctx.Err(), or why the session ended.
 func (s *Session) Connect(ctx context.Context) (*Peer, error) {
 	if s.host {
 		return nil, ErrRole

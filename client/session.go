@@ -26,13 +26,13 @@ type Session struct {
 
 	kicked    chan struct{} // something became due before its time
 	done      chan struct{} // closed when err is set
+	started   chan struct{} // closed when Run begins
 	stopped   chan struct{} // closed when Run returns
 	leaveOnce sync.Once
 
 	mu      sync.Mutex // guards everything below
 	err     error      // why the session ended
-	running bool
-	parting bool // the session is closing: nothing else is sent or handled
+	parting bool       // the session is closing: nothing else is sent or handled
 	bind    binding
 	connect connecting
 	ping    pinger
@@ -54,6 +54,7 @@ func New(cfg Config) (*Session, error) {
 		start:   time.Now(),
 		kicked:  make(chan struct{}, 1),
 		done:    make(chan struct{}),
+		started: make(chan struct{}),
 		stopped: make(chan struct{}),
 	}
 	s.transport.cfg, s.transport.servers = &s.cfg, cfg.Ticket.servers()
@@ -91,11 +92,11 @@ func (s *Session) LocalAddr() netip.AddrPort {
 // reason: EndedError, ErrBindTimeout, ErrNonceExhausted, ErrInUse or an error of the socket.
 func (s *Session) Run(ctx context.Context) error {
 	s.mu.Lock()
-	if s.running {
+	if isClosed(s.started) {
 		s.mu.Unlock()
 		return ErrRunning
 	}
-	s.running = true
+	close(s.started)
 	s.mu.Unlock()
 	defer close(s.stopped)
 
