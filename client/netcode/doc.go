@@ -19,7 +19,8 @@
 //		}
 //	})
 //
-// [HostRelay] and [JoinRelay] do the same over a relay, by join code.
+// [HostRelay] and [JoinRelay] do the same over a relay, by join code. [MigrateRelay] goes on
+// without a host that has left.
 //
 // # A tick
 //

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/internal/utp"
@@ -23,6 +24,7 @@ type Driver struct {
 	log     *slog.Logger
 	table   rpcTable
 	version version
+	ticket  client.Ticket // of a link over a relay that this package has opened
 
 	link   link.Link     // nil before it is needed
 	ep     *utp.Endpoint // there when link is

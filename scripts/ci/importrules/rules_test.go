@@ -290,7 +290,7 @@ func forbidden(t *testing.T, s source, r rule, imp string) string {
 }
 
 // testKit reports whether a test may import a package as a test helper: relay/relaytest and all of
-// internal/test are for tests of every package, and some have parameters of types of engine and alloc.
+// internal/test are for tests of every package, and some have parameters of types of engine, alloc and relay.
 // Examples may show all public packages together.
 func testKit(s source, inner string) bool {
 	if within(inner, "internal/test") || within(inner, "relay/relaytest") {
@@ -299,7 +299,8 @@ func testKit(s source, inner string) bool {
 	if strings.HasPrefix(filepath.Base(s.name), "example_") && (within(inner, "engine") || within(inner, "alloc")) {
 		return true
 	}
-	return (inner == "engine" || inner == "alloc") && slices.Contains(s.imports(), module+"/internal/test/enginetest")
+	return (inner == "engine" || inner == "alloc") && slices.Contains(s.imports(), module+"/internal/test/enginetest") ||
+		(inner == "engine" || inner == "relay") && slices.Contains(s.imports(), module+"/relay/relaytest")
 }
 
 // TestUnsafe: unsafe is used in one file, raw system calls in one package.
