@@ -18,6 +18,9 @@ import (
 // baseline is the commit of the other version: the last tag, once there is one.
 var baseline = flag.String("fleet.baseline", "3076653", "commit of the version that runs beside this one")
 
+// baselineSettings are what this version derives from others.
+var baselineSettings = []string{"FERRY_BEHIND_PROXY=true", "FERRY_SERVER_FAILED_JOINS_PER_MINUTE=1000000000"}
+
 func baselineBinary(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -89,6 +92,10 @@ func (b *testbed) runVersion(t *testing.T, m *machine, binary string) {
 		t.Fatalf("%s: %v: %s", m.name, err, m.Log())
 	}
 	m.cfg.Path = binary
+	m.cfg.Env = nil
+	if binary != b.machines.binary {
+		m.cfg.Env = baselineSettings
+	}
 	b.restart(t, m)
 }
 
