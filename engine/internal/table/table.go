@@ -11,7 +11,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// DefaultMaxAllocations of the default, one million, stay within 512 MiB of memory.
+// DefaultMaxAllocations take at most 512 MiB of memory.
 const DefaultMaxAllocations = 1_000_000
 
 // Table holds every allocation, by its endpoint and by its id. Any goroutine may call the methods
