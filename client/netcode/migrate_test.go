@@ -82,9 +82,12 @@ func TestMigrateRelay(t *testing.T) {
 		if len(players) != n-1 {
 			t.Fatalf("%d players remain of %d", len(players), n)
 		}
+		all = append(slices.Clone(players), host)
+		until(t, "the players are connected to the new host", all, func(*netcode.Driver) {},
+			func() bool { return connected(all...) == 2*len(players) })
 		// Each says something to the new host, which says it to all.
 		sent, heard := map[netcode.Conn]bool{}, 0
-		until(t, "all hear all", append(slices.Clone(players), host), func(d *netcode.Driver) {
+		until(t, "all hear all", all, func(d *netcode.Driver) {
 			for c := range d.Conns() {
 				if d != host && !sent[c] && c.SendRPC(chat.New([]byte("hello"))) == nil {
 					sent[c] = true

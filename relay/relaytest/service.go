@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/relay"
@@ -22,7 +23,8 @@ func StartService(tokens ...httpapi.Token) (url string, stop func()) {
 	}
 	r, err := relay.New(relay.Config{
 		Listener: listener, API: httpapi.Config{Tokens: tokens},
-		Engine: engine.Config{Region: "home", HostMigration: engine.HostMigration{Window: 30 * time.Second}},
+		Service: alloc.ServiceConfig{MaxOutstanding: 65536}, // On a slow machine many players wait for their BIND.
+		Engine:  engine.Config{Region: "home", HostMigration: engine.HostMigration{Window: 30 * time.Second}},
 	})
 	if err != nil {
 		log.Fatal(err)
