@@ -209,7 +209,7 @@ func TestBindHeedsItsContext(t *testing.T) {
 	}
 }
 
-// TestBindWithoutRun: Bind and Connect of a session that nobody runs end with the reason. Run may begin after them.
+// TestBindWithoutRun: Bind and Connect of a session without a Run end with the reason. Run may begin after them.
 func TestBindWithoutRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

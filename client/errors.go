@@ -16,7 +16,7 @@ var (
 	ErrConfig = errors.New("client: configuration is not usable")
 	// ErrRunning is Run called a second time.
 	ErrRunning = errors.New("client: session was run before")
-	// ErrNotRunning is Bind or Connect of a session that nobody runs.
+	// ErrNotRunning is Bind or Connect of a session without a Run.
 	ErrNotRunning = errors.New("client: session does not run: call Run in a goroutine")
 	// ErrBindTimeout ends a session whose BIND stays without an answer.
 	ErrBindTimeout = errors.New("client: relay does not answer BIND")

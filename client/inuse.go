@@ -14,7 +14,7 @@ const (
 //
 // A session whose NAT has moved it looks the same to the relay: both lose the endpoint by ERROR 3 and bind again. But
 // the nonce of that BIND is higher than each that this session has used, so the relay takes it from whatever port, at
-// once, unless somebody else has bound with that nonce or a higher one. Then all BINDs with it stay without an answer.
+// once, unless another session has bound with that nonce or a higher one. Then all BINDs with it stay without an answer.
 // A lost datagram looks the same again, so they must be many, with no series between them whose first nonce was
 // answered: at a loss of 20 % in each direction they come together once in 200,000 times (0.36^12), whatever the NAT
 // does. A silence of the relay, its restart, and a socket that the session has opened count nothing: they use up

@@ -105,22 +105,19 @@ func New(cfg Config) (*Handler, error) {
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}
+	migrate, leave := h.migrate, h.leave
+	if !cfg.Service.HostMigration() {
+		migrate, leave = refuseMigration, refuseMigration
+	}
 	h.calls = map[string]call{
 		"/v1/allocate":       {callAllocate, http.MethodPost, h.allocate, 0},
 		"/v1/joincode":       {callJoinCode, http.MethodPost, h.joinCode, 0},
 		"/v1/join":           {callJoin, http.MethodPost, h.join, 0},
 		"/v1/regions":        {callRegions, http.MethodGet, h.regions, 0},
 		"/v1/regions/choose": {callChoose, http.MethodPost, h.chooseRegion, maxChooseBody},
-		"/v1/migrate":        {callMigrate, http.MethodPost, h.migrate, 0},
-		"/v1/leave":          {callLeave, http.MethodPost, h.leave, 0},
+		"/v1/migrate":        {callMigrate, http.MethodPost, migrate, 0},
+		"/v1/leave":          {callLeave, http.MethodPost, leave, 0},
 		"/openapi.yaml":      {callSpec, http.MethodGet, nil, 0},
-	}
-	if !cfg.Service.HostMigration() {
-		for _, path := range []string{"/v1/migrate", "/v1/leave"} {
-			c := h.calls[path]
-			c.serve = refuseMigration
-			h.calls[path] = c
-		}
 	}
 	h.limits = newLimits(&h.cfg, len(h.calls), h.log, h.now)
 	h.cfg.Tokens, h.cfg.Replaces = nil, nil
