@@ -4,7 +4,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"html/template"
 	"io"
 	"slices"
 
@@ -15,7 +14,7 @@ import (
 // The files of the page. uPlot is that of the console, see make console.
 var (
 	//go:embed page/report.html
-	page string
+	pageHead string
 	//go:embed page/report.js
 	script string
 	//go:embed page/uPlot.iife.min.js
@@ -50,9 +49,6 @@ type pageData struct {
 	Plots   []plot
 	Refused []string // why runs are not compared with the first
 	Notes   []string
-
-	Style  template.CSS
-	Script template.JS
 }
 
 type runView struct {
@@ -69,19 +65,14 @@ func HTML(w io.Writer, runs []bench.Result) error {
 	if len(runs) == 0 {
 		return ErrNoRuns
 	}
-	t, err := template.New("report").Parse(page)
-	if err != nil {
-		return fmt.Errorf("report: template: %w", err)
-	}
-	return t.Execute(w, newPageData(runs))
+	page := newPageData(runs)
+	_, err := io.WriteString(w, page.markup())
+	return err
 }
 
 func newPageData(runs []bench.Result) pageData {
 	names := labels(runs)
-	s := pageData{
-		Title: "ferry bench: " + names[0], Style: template.CSS(uPlotStyle),
-		Script: template.JS("/*\n" + uPlotLicense + "*/\n" + uPlot + script),
-	}
+	s := pageData{Title: "ferry bench: " + names[0]}
 	if len(runs) > 1 {
 		s.Title = fmt.Sprintf("ferry bench: %d runs", len(runs))
 		s.Common = common(runs)

@@ -116,7 +116,7 @@ func (p plot) align(empty string) plot {
 	return p
 }
 
-func (p plot) Numbers() table {
+func (p plot) numbers() table {
 	t := table{Caption: p.Title + ": " + p.Y.Label, Head: []string{p.X.Label}}
 	for i, x := range p.At {
 		row := []string{p.X.format(x)}

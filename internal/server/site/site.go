@@ -3,10 +3,9 @@
 package site
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
-	"html/template"
+	"html"
 	"io/fs"
 	"net/http"
 	"path"
@@ -28,12 +27,7 @@ const Source = "https://github.com/ferryrelay/ferry/blob/main/"
 //go:embed page.html
 var pageHTML string
 
-var page = template.Must(template.New("page").Parse(pageHTML))
-
-type entry struct {
-	Name, Title string
-	Here        bool
-}
+type entry struct{ name, title string }
 
 type site struct {
 	files   fs.FS
@@ -74,9 +68,9 @@ func htmlName(name string) string { return strings.TrimSuffix(name, ".md") + ".h
 var indexLink = regexp.MustCompile(`\| \[([^\]]+)\]\(([a-z-]+)\.md\)`)
 
 func entriesOf(index []byte) []entry {
-	all := []entry{{Name: "index.html", Title: "Ferry"}}
+	all := []entry{{name: "index.html", title: "Ferry"}}
 	for _, m := range indexLink.FindAllSubmatch(index, -1) {
-		all = append(all, entry{Name: string(m[2]) + ".html", Title: string(m[1])})
+		all = append(all, entry{name: string(m[2]) + ".html", title: string(m[1])})
 	}
 	return all
 }
@@ -102,20 +96,20 @@ func (s *site) render(content []byte, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var body, out bytes.Buffer
+	var body, list strings.Builder
 	if err := md.Renderer().Render(&body, content, tree); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	list := make([]entry, len(s.entries))
-	for i, e := range s.entries {
-		list[i] = entry{e.Name, e.Title, e.Name == htmlName(name)}
+	for _, e := range s.entries {
+		here := ""
+		if e.name == htmlName(name) {
+			here = ` aria-current="page"`
+		}
+		fmt.Fprintf(&list, "<li><a href=\"%s\"%s>%s</a>\n", html.EscapeString(e.name), here, html.EscapeString(e.title))
 	}
-	err = page.Execute(&out, struct {
-		Title   string
-		Entries []entry
-		Body    template.HTML
-	}{title, list, template.HTML(body.String())}) //nolint:gosec // goldmark leaves HTML out.
-	return out.Bytes(), err
+	// Goldmark escapes the text of the body and leaves HTML out.
+	values := strings.NewReplacer("TITLE", html.EscapeString(title), "ENTRIES", list.String(), "BODY", body.String())
+	return []byte(values.Replace(pageHTML)), nil
 }
 
 func plain(n ast.Node, source []byte) string {
