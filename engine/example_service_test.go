@@ -12,23 +12,19 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 )
 
-// A program runs a relay with the Allocations service over HTTP. The relay's hooks
-// report binds and ends to the service; see package alloc.
+// A program runs a relay with the Allocations service over HTTP. The service observes
+// the relay; see package alloc.
 func Example_allocationsService() {
 	id, err := engine.NewIdentity() // keep it, so that matches survive a restart
 	if err != nil {
 		log.Fatal(err)
 	}
 
-	var service *alloc.Service // the relay calls no hook before Run
-	relay, err := engine.New(engine.Config{Region: "home", Hooks: engine.Hooks{
-		OnBind: func(e engine.BindEvent) { service.OnBind(e.ID) },
-		OnEnd:  func(e engine.EndEvent) { service.OnEnd(e.ID) },
-	}}, id)
+	relay, err := engine.New(engine.Config{Region: "home"}, id)
 	if err != nil {
 		log.Fatal(err)
 	}
-	service, err = alloc.NewService(alloc.ServiceConfig{
+	service, err := alloc.NewService(alloc.ServiceConfig{
 		Relay: relay, Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "home"}},
 	})
 	if err != nil {

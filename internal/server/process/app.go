@@ -390,15 +390,15 @@ func (a *App) buildService() (err error) {
 	if err != nil {
 		return err
 	}
-	codes := &localCodes{store: alloc.NewMemoryStore(), relay: a.relay.engine, directory: a.history.Directory, log: a.opts.Logger}
+	codes := &localCodes{MemoryStore: alloc.NewMemoryStore(), relay: a.relay.engine, directory: a.history.Directory, log: a.opts.Logger}
 	codes.restore(nil)
-	cfg.Relay, cfg.Store, cfg.KeepCode = relay, codes.store, a.relay.engine.KeepCode
+	cfg.Relay, cfg.Store, cfg.KeepCode = relay, codes, a.relay.engine.KeepCode
 	cfg.HasRoom = func(_ string, seats int) bool { return a.relay.hasRoom(a.settings.current().Config, seats) }
 	cfg.Regions = []alloc.Region{{
 		ID: c.Region, Description: c.Region, QoSAddress: qosAddress(relay.Endpoints), WebSocketURL: placement.WebSocketURL(relay.Endpoints),
 	}}
 	a.api.service, err = alloc.NewService(cfg)
-	codes.service, a.handover.codes = a.api.service, codes
+	a.handover.codes = codes
 	if a.takeover != nil {
 		a.takeover.codes = codes
 	}

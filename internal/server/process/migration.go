@@ -12,11 +12,10 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// localCodes are the join codes of a process that stores them itself. Its fields are fixed before
-// Run.
+// localCodes are the join codes of a process that stores them itself. The service of the relay, which
+// observes it, is the one that forgets and moves them. Its fields are fixed before Run.
 type localCodes struct {
-	store     *alloc.MemoryStore
-	service   *alloc.Service // with the store
+	*alloc.MemoryStore
 	relay     *engine.Server
 	directory *history.Directory
 	log       *slog.Logger
@@ -25,35 +24,28 @@ type localCodes struct {
 
 func (c *localCodes) restore(migrating []migratingCode) {
 	for _, kept := range c.relay.KeptCodes() {
-		c.store.Restore(kept.Tenant, kept.Code, kept.Host)
+		c.Restore(kept.Tenant, kept.Code, kept.Host)
 		c.directory.KeepCode(kept.Host, kept.Code)
 	}
-	c.migrating.restore(c.store, migrating)
+	c.migrating.restore(c.MemoryStore, migrating)
+}
+
+// MoveCode implements alloc.CodeMover, and ends a host to which no code can lead.
+func (c *localCodes) MoveCode(ctx context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error) {
+	moved, err := c.MemoryStore.MoveCode(ctx, tenant, code, from, to)
+	if err != nil || !moved {
+		endUnreachableHost(c.relay, c.log, to)
+	}
+	return moved, err
 }
 
 func (c *localCodes) subscribe(s *events.Stream) {
-	s.Bind.Subscribe(func(e engine.BindEvent) {
-		if e.First {
-			c.service.OnBind(e.ID)
-		}
-	})
 	s.End.Subscribe(func(e engine.EndEvent) {
-		if !e.Migration {
-			c.service.OnEnd(e.ID)
-			return
-		}
-		c.service.OnBind(e.ID) // It may not have been bound in this run.
-		c.migrating.add(e)
-	})
-	s.Migrate.Subscribe(func(e engine.MigrateEvent) {
-		if moved, err := c.store.MoveCode(context.Background(), e.Tenant, e.Code, e.Host, e.NewHost); err != nil || !moved {
-			endUnreachableHost(c.relay, c.log, e.NewHost)
+		if e.Migration {
+			c.migrating.add(e)
 		}
 	})
-	s.MigrationEnd.Subscribe(func(e engine.MigrationEndEvent) {
-		c.migrating.remove(e.Host)
-		c.service.OnEnd(e.Host)
-	})
+	s.MigrationEnd.Subscribe(func(e engine.MigrationEndEvent) { c.migrating.remove(e.Host) })
 }
 
 // endUnreachableHost ends a host that has taken the place of another one, whose join code leads
