@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"sync/atomic"
 	"time"
@@ -125,7 +126,11 @@ func (b *binding) dueBind(now int64, buf []byte) ([]byte, int64) {
 	}
 	if b.expired(now, limit) {
 		b.s.log.Warn("relay does not answer BIND", "after", limit)
-		b.s.endLocked(ErrBindTimeout)
+		err := ErrBindTimeout
+		if failing := b.s.transport.failing.Load(); failing != nil {
+			err = fmt.Errorf("%w, and the socket receives errors: %w", err, failing.err)
+		}
+		b.s.endLocked(err)
 		return nil, never
 	}
 	if !b.active {

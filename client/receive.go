@@ -2,15 +2,26 @@ package client
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"time"
 
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// readPause is how long the reader waits after an error of the socket, which a
-// network that goes away may cause again at once.
-const readPause = 10 * time.Millisecond
+// firstReadPause and maxReadPause are how long the reader waits after the first error of the socket, and at
+// most: one that a network going away has caused comes again at once, and a relay that comes back is soon heard.
+const (
+	firstReadPause = 10 * time.Millisecond
+	maxReadPause   = 250 * time.Millisecond
+)
+
+// readFailure is a series of errors of a socket without a datagram between them.
+type readFailure struct {
+	since int64
+	pause time.Duration // after the last one
+	err   error         // the last one
+}
 
 func (s *Session) read() {
 	d := new(datagram)
@@ -22,6 +33,9 @@ func (s *Session) read() {
 				return
 			}
 			continue
+		}
+		if s.transport.failing.Load() != nil {
+			s.transport.failing.Store(nil)
 		}
 		if from.Port() != conn.server.Port() || from.Addr().Unmap() != conn.server.Addr() {
 			s.counters.foreign.Add(1)
@@ -39,13 +53,26 @@ func (s *Session) survive(conn *socket, err error) bool {
 		return false
 	}
 	if conn != s.transport.socket.Load() {
+		s.transport.failing.Store(nil)
 		return true
 	}
 	if errors.Is(err, net.ErrClosed) {
 		s.end(err)
 		return false
 	}
-	pause := time.NewTimer(readPause)
+	now, limit := s.now(), s.cfg.RebindTimeout
+	failing := &readFailure{now, firstReadPause, err}
+	if last := s.transport.failing.Load(); last != nil {
+		failing.since, failing.pause = last.since, min(2*last.pause, maxReadPause)
+	} else {
+		s.log.Warn("the socket cannot receive", "error", err)
+	}
+	s.transport.failing.Store(failing)
+	if now-failing.since >= int64(limit) {
+		s.end(fmt.Errorf("client: the socket has received nothing but errors for %v: %w", limit, err))
+		return false
+	}
+	pause := time.NewTimer(failing.pause)
 	defer pause.Stop()
 	select {
 	case <-s.done:

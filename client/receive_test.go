@@ -1,8 +1,12 @@
 package client
 
 import (
+	"errors"
 	"net"
+	"net/netip"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/test/testkit"
@@ -51,6 +55,52 @@ func FuzzHandle(f *testing.F) {
 			t.Errorf("%d peers, %d leaving", len(s.peers.byID), s.peers.leaving)
 		}
 	})
+}
+
+// brokenConn is a socket that the system has taken away, as from an app in the background.
+type brokenConn struct{ reads atomic.Int64 }
+
+var errBroken = errors.New("socket is not connected")
+
+func (c *brokenConn) ReadFromUDPAddrPort([]byte) (int, netip.AddrPort, error) {
+	c.reads.Add(1)
+	return 0, netip.AddrPort{}, errBroken
+}
+func (*brokenConn) WriteToUDPAddrPort(b []byte, _ netip.AddrPort) (int, error) { return len(b), nil }
+func (*brokenConn) LocalAddr() net.Addr                                        { return &net.UDPAddr{} }
+func (*brokenConn) Close() error                                               { return nil }
+
+// TestBrokenSocket: a session whose socket fails at once each time reads it rarely, and ends with that reason, also
+// if nothing waits for a BIND.
+func TestBrokenSocket(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		binds bool
+		want  string
+		after time.Duration
+	}{
+		{"bind", true, "client: relay does not answer BIND, and the socket receives errors: socket is not connected", 10 * time.Second},
+		{"no bind", false, "client: the socket has received nothing but errors for 1m0s: socket is not connected", time.Minute},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			conn := new(brokenConn)
+			s := idle(t, Config{Ticket: hostTicket(nowhere), Conn: conn})
+			began, ended := time.Now(), make(chan error, 1)
+			go func() { ended <- s.Run(t.Context()) }()
+			if c.binds {
+				go func() { _ = s.Bind(t.Context()) }()
+			}
+			err := <-ended
+			if err == nil || err.Error() != c.want || !errors.Is(err, errBroken) {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			took := time.Since(began)
+			if most := int64(took/maxReadPause) + 10; took < c.after || took > c.after+2*time.Second || conn.reads.Load() > most {
+				t.Errorf("%s: ended after %v and %d reads", c.name, took, conn.reads.Load())
+			}
+		})
+	}
 }
 
 func TestWhatARelayDoesNotSend(t *testing.T) {

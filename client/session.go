@@ -89,7 +89,8 @@ func (s *Session) LocalAddr() netip.AddrPort {
 // when nothing of it runs any more. When ctx ends, it leaves as Close does.
 //
 // It returns nil after Close, ctx.Err() when ctx ended, and otherwise the
-// reason: EndedError, ErrBindTimeout, ErrNonceExhausted, ErrInUse or an error of the socket.
+// reason: EndedError, ErrBindTimeout, ErrNonceExhausted, ErrInUse, or the error of a socket that
+// was closed or has received nothing but errors for Config.RebindTimeout.
 func (s *Session) Run(ctx context.Context) error {
 	s.mu.Lock()
 	if isClosed(s.started) {

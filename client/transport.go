@@ -9,11 +9,12 @@ import (
 // goroutine may use it; the session's lock is held when the socket is replaced.
 type transport struct {
 	cfg          *Config
-	servers      []netip.AddrPort       // the relay's endpoints, in the order of their turns
-	socket       atomic.Pointer[socket] // replaced by Roam and by binding.turnServer
-	lastReceived atomic.Int64           // when the relay last sent a valid message
-	resumed      atomic.Int64           // when it was heard again after a silence
-	unsent       atomic.Uint64          // datagrams that the system refused
+	servers      []netip.AddrPort            // the relay's endpoints, in the order of their turns
+	socket       atomic.Pointer[socket]      // replaced by Roam and by binding.turnServer
+	lastReceived atomic.Int64                // when the relay last sent a valid message
+	resumed      atomic.Int64                // when it was heard again after a silence
+	unsent       atomic.Uint64               // datagrams that the system refused
+	failing      atomic.Pointer[readFailure] // of the present socket; nil: its last read was good
 }
 
 // socket is a local socket and the endpoint of the relay with which it talks. It does not change.
