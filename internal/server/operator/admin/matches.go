@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -109,7 +108,7 @@ type matchIndex struct {
 	history History
 	now     func() time.Time
 
-	mu        sync.Mutex // guards what follows, and is held while allocations are read
+	reading   chan struct{} // capacity 1: who reads allocations, or what was read, has sent to it
 	matches   []readMatch
 	sent      map[proto.AllocationID]traffic
 	truncated bool
@@ -117,10 +116,18 @@ type matchIndex struct {
 	until     time.Time // when it is read again
 }
 
+func newMatchIndex(relay Relay, history History, now func() time.Time) *matchIndex {
+	return &matchIndex{relay: relay, history: history, now: now, reading: make(chan struct{}, 1)}
+}
+
 // all returns the matches of the relay, which the caller must not change.
 func (x *matchIndex) all(ctx context.Context) ([]readMatch, bool, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	select {
+	case x.reading <- struct{}{}:
+	case <-ctx.Done():
+		return nil, false, fmt.Errorf("%w: another search reads the matches: %w", alloc.ErrUnavailable, ctx.Err())
+	}
+	defer func() { <-x.reading }()
 	began := x.now()
 	if began.Before(x.until) {
 		return x.matches, x.truncated, nil
@@ -282,7 +289,7 @@ func ParsePrefix(text string) (netip.Prefix, bool) {
 }
 
 func matchPages(mux *http.ServeMux, relay *RelayConfig) {
-	index := &matchIndex{relay: relay.Engine, history: relay.History, now: time.Now}
+	index := newMatchIndex(relay.Engine, relay.History, time.Now)
 	mux.HandleFunc("GET /matches", func(w http.ResponseWriter, r *http.Request) {
 		var found operator.Matches
 		m, err := parseMatchQuery(r.URL.Query())

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -129,7 +131,7 @@ func TestMatches(t *testing.T) {
 		}
 	}
 	moment := time.Now()
-	index := &matchIndex{relay: relay, now: func() time.Time { return moment }}
+	index := newMatchIndex(relay, nil, func() time.Time { return moment })
 	relay.pages = 0
 	for range 9 {
 		if _, err := index.search(t.Context(), matchQuery{sort: "age", limit: 1}); err != nil {
@@ -140,7 +142,7 @@ func TestMatches(t *testing.T) {
 		t.Errorf("%d pages of 1,000 allocations were read for nine searches in a moment, want 20", relay.pages)
 	}
 	relay.hosts = maxRead/2 + 1
-	if got, more, err := (&matchIndex{relay: relay, now: time.Now}).all(t.Context()); err != nil || !more || len(got) != maxRead/2 {
+	if got, more, err := newMatchIndex(relay, nil, time.Now).all(t.Context()); err != nil || !more || len(got) != maxRead/2 {
 		t.Errorf("%d hosts, more: %v, %v", len(got), more, err)
 	}
 }
@@ -150,7 +152,7 @@ func TestMatchRates(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	relay := &manyMatches{hosts: 20, reads: 1000}
-	index := &matchIndex{relay: relay, now: func() time.Time { return now }}
+	index := newMatchIndex(relay, nil, func() time.Time { return now })
 	search := func() operator.Matches {
 		found, err := index.search(t.Context(), matchQuery{sort: "rate", limit: 100})
 		if err != nil {
@@ -174,8 +176,52 @@ func TestMatchRates(t *testing.T) {
 	}
 }
 
+// stuckRelay answers no listing until free is closed.
+type stuckRelay struct {
+	manyMatches
+	asked, free chan struct{}
+}
+
+func (r *stuckRelay) Allocations(ctx context.Context, f engine.Filter, at uint32, limit int) ([]engine.Allocation, uint32, error) {
+	r.asked <- struct{}{}
+	<-r.free
+	return r.manyMatches.Allocations(ctx, f, at, limit)
+}
+
+// TestMatchesWait: a search that another one keeps waiting ends with its own time-out, and the others share
+// what was read.
+func TestMatchesWait(t *testing.T) {
+	t.Parallel()
+	relay := &stuckRelay{manyMatches: manyMatches{hosts: 20}, asked: make(chan struct{}, 1), free: make(chan struct{})}
+	index := newMatchIndex(relay, nil, time.Now)
+	var searches sync.WaitGroup
+	defer searches.Wait()
+	defer close(relay.free)
+	search := func() {
+		if got, _, err := index.all(context.Background()); err != nil || len(got) != 20 {
+			t.Errorf("%d matches, %v", len(got), err)
+		}
+	}
+	searches.Go(search)
+	<-relay.asked // A second listing would wait at it for ever.
+	searches.Go(search)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	ended := make(chan error)
+	go func() { _, _, err := index.all(ctx); ended <- err }()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, alloc.ErrUnavailable) {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(testkit.WaitLimit):
+		t.Error("it waits beyond its time-out")
+		go func() { <-ended }()
+	}
+}
+
 func BenchmarkMatches(b *testing.B) {
-	index := &matchIndex{relay: &manyMatches{hosts: 50_000}, now: time.Now}
+	index := newMatchIndex(&manyMatches{hosts: 50_000}, nil, time.Now)
 	if _, _, err := index.all(b.Context()); err != nil {
 		b.Fatal(err)
 	}
