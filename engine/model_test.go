@@ -508,11 +508,14 @@ func (m *model) mayRelayTo(peer *mAlloc, size int) bool {
 	switch {
 	case !m.pay(&peer.excess, mExcessPath, size):
 		m.cover("path: excess of a path")
-	case !m.pay(m.excessOf(peer.at.routingPrefix()), mExcessNetwork, size):
+	case !peer.at.isPrivate() && !m.pay(m.excessOf(peer.at.routingPrefix()), mExcessNetwork, size):
 		m.cover("path: excess of a network")
 	case !m.pay(m.excessOf(""), mExcessAll, size):
 		m.cover("path: excess of all")
 	default:
+		if peer.at.isPrivate() {
+			m.cover("path: excess in a private network")
+		}
 		return true
 	}
 	return false

@@ -105,11 +105,12 @@ package engine
 //	             [Limits].UnvalidatedRatio times the bytes of the BIND, and of each
 //	             message from there, and at most 1 MiB. A RELAY to it takes from the
 //	             allowance, or is excess if that is too small: 256 kB/s of an
-//	             allocation, 2 MB/s of an IPv4 /24 or IPv6 /48 and 64 MB/s of the
-//	             relay, each with a burst of one second. Replies to its messages, and
-//	             DISCONNECTs to it, take from the same and are never withheld. It stays
-//	             limited: a relay forwards byte for byte, so such a path hides where
-//	             traffic comes from, and amplifies none
+//	             allocation, 5 MB/s of an IPv4 /24 or IPv6 /48 and 64 MB/s of the
+//	             relay, each with a burst of one second. Private and loopback addresses
+//	             have no limit by network, since behind a proxy all players have one.
+//	             Replies to its messages, and DISCONNECTs to it, take from the same and
+//	             are never withheld. It stays limited: a relay forwards byte for byte, so
+//	             such a path hides where traffic comes from, and amplifies none
 //	unvalidated  to any other. At most [Limits].UnvalidatedBytes may go there, until a
 //	             message other than a BIND validates it
 //

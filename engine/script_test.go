@@ -445,6 +445,7 @@ var modelRules = []string{
 	"migration: a host leaves that was never bound",
 	"path: from the network of the reservation", "path: as validated as the former one of the same network", "path: limited",
 	"path: unvalidated, beyond the allowance", "path: excess of a path", "path: excess of a network", "path: excess of all",
+	"path: excess in a private network",
 	"path: a reply beyond the allowance",
 	"grace: a reply waits for a busy worker", "grace: a due allocation received something in time",
 }

@@ -242,7 +242,7 @@ func (s *sim) onLargeMessage(e LargeMessageEvent) {
 // simAddrs are the endpoints that clients use. Each belongs to one worker.
 var simAddrs = func() (all []netip.AddrPort) {
 	for i := range 8 {
-		all = append(all, netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(2 + i/2%2), byte(1 + i/2)}), uint16(5000+i)))
+		all = append(all, netip.AddrPortFrom(netip.AddrFrom4([4]byte{[2]byte{192, 10}[i/4], 0, byte(2 + i/2%2), byte(1 + i/2)}), uint16(5000+i)))
 	}
 	for i := range 2 {
 		all = append(all, netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf("2001:db8::%d", i+1)), 6000))
@@ -280,6 +280,9 @@ func (a mAddr) routingPrefix() string {
 	}
 	return netip.PrefixFrom(ip, 48).Masked().String()
 }
+
+// isPrivate: all players may have one such address, behind a proxy.
+func (a mAddr) isPrivate() bool { return netip.MustParseAddrPort(string(a)).Addr().IsPrivate() }
 
 // newBudgets makes budgets until the prefixes of the clients and the allocations have
 // gates of their own, as the model assumes: the engine's tables are small on purpose.

@@ -86,18 +86,15 @@ func (s *sources) refuses(ep endpoint.Endpoint) (outcome, bool) {
 	if banned := s.banned.Load(); banned != nil && banned.Contains(ep.AddrPort().Addr()) {
 		return dropForbidden, true
 	}
-	var private bool
 	switch ep.Kind() {
 	case endpoint.KindUDP4:
 		if s.isForbidden4(uint32(ep.Lo)) {
 			return dropForbidden, true
 		}
-		private = isPrivate4(uint32(ep.Lo))
 	case endpoint.KindUDP6:
 		if s.isForbidden6(ep.Hi, ep.Lo) {
 			return dropForbidden, true
 		}
-		private = ep.Hi>>57 == 0xFC>>1
 	default:
 		return 0, false
 	}
@@ -113,7 +110,7 @@ func (s *sources) refuses(ep endpoint.Endpoint) (outcome, bool) {
 			return dropForbidden, true
 		}
 	}
-	return dropPrivate, private && !s.private
+	return dropPrivate, isPrivateSource(ep) && !s.private
 }
 
 // isForbidden4 refuses this network, loopback, link-local, multicast, reserved and broadcast.
@@ -137,8 +134,18 @@ func (s *sources) isForbidden6(hi, lo uint64) bool {
 	return hi>>56 == 0xFF || hi>>54 == 0xFE80>>6
 }
 
-func isPrivate4(ip uint32) bool {
-	return ip>>24 == 10 || ip>>22 == 100<<2|1 || ip>>20 == 172<<4|1 || ip>>16 == 192<<8|168
+// isPrivateSource is isPrivate of an endpoint over UDP.
+func isPrivateSource(ep endpoint.Endpoint) bool {
+	if ep.Kind() == endpoint.KindUDP4 {
+		ip := uint32(ep.Lo)
+		return ip>>24 == 10 || ip>>22 == 100<<2|1 || ip>>20 == 172<<4|1 || ip>>16 == 192<<8|168
+	}
+	return ep.Kind() == endpoint.KindUDP6 && ep.Hi>>57 == 0xFC>>1
+}
+
+// isLoopbackSource is for endpoints that are not refused: ::1 is the only one in ::/64.
+func isLoopbackSource(ep endpoint.Endpoint) bool {
+	return ep.Kind() == endpoint.KindUDP4 && uint32(ep.Lo)>>24 == 127 || ep.Kind() == endpoint.KindUDP6 && ep.Hi == 0
 }
 
 // ownAddresses returns none if they cannot be read.

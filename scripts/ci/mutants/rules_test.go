@@ -301,6 +301,13 @@ var rules = []mutant{
 		by:   killer{"./engine", "TestForgedPaths", ""},
 	},
 	{
+		rule: "a private network has no gate of its own",
+		in:   "engine",
+		old:  `return (isPrivateSource(to) || isLoopbackSource(to) ||`,
+		now:  `return (false ||`,
+		by:   killer{"./engine", "TestCrowdOnLimitedPaths", ""},
+	},
+	{
 		rule: "networks do not share a gate",
 		in:   "engine/internal/table",
 		old:  `return takeOf(g.sets[hash>>g.shift][:], uint32(hash), quotaClock`,

@@ -46,7 +46,7 @@ var Refusals = []struct {
 	{"peer_unbound", "a RELAY to a player that is not bound at the moment"},
 	{"receiver_size", "a RELAY larger than the receiver's transport carries"},
 	{"rate", "above a limit: of relayed datagrams or bytes (joiner_datagrams, joiner_bytes, host_datagrams, host_bytes), or of new links"},
-	{"unvalidated", "more than may go over UDP to an address that may be forged: the receiver plays from another network than that of its API call (3 bytes for each one from there and 256 kB/s; 2 MB/s to a /24 or /48), or has sent nothing but a BIND (256 KiB); DTLS has no such limit"},
+	{"unvalidated", "more than may go over UDP to an address that may be forged: the receiver plays from another network than that of its API call (3 bytes for each one from there and 256 kB/s; 5 MB/s to a /24 or /48), or has sent nothing but a BIND (256 KiB); DTLS has no such limit"},
 	{"recovering", "the relay has just restarted, and the other side may still come back"},
 	{"forbidden", "from an address that the relay refuses: loopback, link-local, one of its own, a port below 1024, or banned"},
 	{"private", PrivateSource},
