@@ -238,6 +238,33 @@ func TestRefusedReload(t *testing.T) {
 	}
 }
 
+// deadlineRecorder notes until when a request may take.
+type deadlineRecorder struct {
+	*httptest.ResponseRecorder
+	read, write time.Time
+}
+
+func (r *deadlineRecorder) SetReadDeadline(t time.Time) error  { r.read = t; return nil }
+func (r *deadlineRecorder) SetWriteDeadline(t time.Time) error { r.write = t; return nil }
+
+// TestSlowUpgrade: an upgrade may take longer than other calls, whose deadlines would cancel it and lose its answer.
+func TestSlowUpgrade(t *testing.T) {
+	t.Parallel()
+	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+	cfg, _ := operatorConfig(new(fakeRelay), func(c *Config) {
+		c.Settings.Upgrade = func(context.Context) (UpgradeResult, error) {
+			if soon := time.Now().Add(30 * time.Second); w.read.Before(soon) || w.write.Before(soon) {
+				t.Errorf("deadlines %v and %v", w.read, w.write)
+			}
+			return UpgradeResult{}, fmt.Errorf("%w: it was not prepared within 10s", ErrNotUpgraded)
+		}
+	})
+	New(cfg).ServeHTTP(w, httptest.NewRequest("POST", "http://127.0.0.1/upgrade", nil))
+	if w.Code != 409 || !strings.Contains(w.Body.String(), "it was not prepared within 10s") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
 // TestWithoutRelay: a process that has no relay has no pages about one.
 func TestWithoutRelay(t *testing.T) {
 	t.Parallel()

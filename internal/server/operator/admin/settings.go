@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/ferryrelay/ferry/internal/server/config"
 )
@@ -38,6 +39,9 @@ type UpgradeResult struct {
 	Process int `json:"process"`
 }
 
+// upgradeWithin is longer than an upgrade or its failure takes.
+const upgradeWithin = time.Minute
+
 type SettingsConfig struct {
 	// Values returns the settings in force, with secrets hidden.
 	Values func() []config.SettingValue
@@ -63,6 +67,8 @@ func settingPages(mux *http.ServeMux, cfg *SettingsConfig, log *slog.Logger) {
 	})
 	if cfg.Upgrade != nil {
 		mux.HandleFunc("POST /upgrade", func(w http.ResponseWriter, r *http.Request) {
+			control, until := http.NewResponseController(w), time.Now().Add(upgradeWithin)
+			_ = errors.Join(control.SetReadDeadline(until), control.SetWriteDeadline(until)) // Those of the server are shorter.
 			done, err := cfg.Upgrade(r.Context())
 			writeAnswer(w, done, err)
 		})
