@@ -37,8 +37,8 @@ reads the settings and checks all that can fail; if it fails, the running one go
 this command says why. Else the new one takes over all sockets and matches: no datagram
 over UDP is lost, sessions of DTLS go on, and WebSockets stay open: the old process passes
 their messages on to the new one, and ends when the last of them has. It is refused within
---recover-for after a restart, and in a drain. Listen addresses, transports and the number of
-workers must stay the same.
+--recover-for after a restart, in a drain, and in a container, which would end with the old
+process. Listen addresses, transports and the number of workers must stay the same.
 
 Example:
    ferry ctl upgrade`,

@@ -32,7 +32,11 @@ func operate(t *testing.T, args ...string) *operated {
 
 func operateIn(t *testing.T, env []string, args ...string) *operated {
 	t.Helper()
-	p := launch(t, env, args...)
+	return operateProcess(launch(t, env, args...))
+}
+
+func operateProcess(p *ferryProcess) *operated {
+	p.t.Helper()
 	lines := p.untilReady()
 	at := addresses(lines[len(lines)-1])
 	return &operated{ferryProcess: p, admin: at["admin"], http: at["http"]}

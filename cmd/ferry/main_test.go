@@ -61,7 +61,12 @@ type ferryProcess struct {
 // launch starts ferry with an environment that holds only env.
 func launch(t *testing.T, env []string, args ...string) *ferryProcess {
 	t.Helper()
-	p := &ferryProcess{Cmd: exec.Command(binary, args...), t: t, lines: make(chan string, 100), ended: make(chan struct{})}
+	return start(t, exec.Command(binary, args...), env)
+}
+
+func start(t *testing.T, cmd *exec.Cmd, env []string) *ferryProcess {
+	t.Helper()
+	p := &ferryProcess{Cmd: cmd, t: t, lines: make(chan string, 100), ended: make(chan struct{})}
 	p.Env = append(env, "PATH="+os.Getenv("PATH"))
 	p.Stderr = &p.stderr
 	out, err := p.StdoutPipe()

@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -115,6 +117,24 @@ func TestUpgrade(t *testing.T) {
 	}
 	if code := o.exit(); code != exitOK { // of the first process, whose output the last one has
 		t.Errorf("it ended with %d: %s", code, o.stderr.String())
+	}
+}
+
+// TestUpgradeInContainer: where the end of the process ends its container, no other one takes over, and a match goes on.
+func TestUpgradeInContainer(t *testing.T) {
+	t.Parallel()
+	testkit.NeedRoot(t, "a namespace of processes")
+	unshare := testkit.Program(t, "unshare", "util-linux")
+	for _, c := range []struct{ line, why string }{
+		{"exec %s", "this is process 1 of its container"},
+		{"%s; exit $?", "sh, process 1 of the container, has started this process"},
+	} {
+		line := fmt.Sprintf(c.line, binary+" serve -c "+settings(t, "state_dir: "+t.TempDir(), "recover_for: 0s")+" --workers 1")
+		o := operateProcess(start(t, exec.Command(unshare, "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", line), nil))
+		o.token = "a-secret-of-the-tests"
+		m := o.match()
+		o.refuses("ctl upgrade", c.why)
+		m.exchange(t, "after "+c.line)
 	}
 }
 

@@ -160,6 +160,9 @@ func (a *App) buildBase() (err error) {
 	a.handover = &handover{
 		opts: o, ready: a.ready.check, stop: a.life.stop, given: make(chan struct{}), ports: make(map[string]*net.TCPListener),
 	}
+	if a.takeover == nil { // else a process was replaced here before
+		a.handover.parents = upgrade.CheckParents()
+	}
 	if a.operator, err = openOperator(o, a.certificates); err != nil {
 		return err
 	}

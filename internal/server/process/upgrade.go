@@ -56,6 +56,7 @@ type handover struct {
 	history *history.History
 	ports   map[string]*net.TCPListener // by the names of their files
 	ready   func() error                // why the process accepts no requests, nil if it does
+	parents error                       // why no process can replace this one, nil if one can
 	stop    func()                      // begins the end of Run
 
 	asking sync.Mutex // one upgrade at a time; taken before mu
@@ -111,6 +112,8 @@ func (h *handover) start(ctx context.Context) (admin.UpgradeResult, error) {
 	switch {
 	case h.opts.Mode != Serve:
 		return admin.UpgradeResult{}, errors.New("only ferry serve can be upgraded without a restart")
+	case h.parents != nil:
+		return admin.UpgradeResult{}, h.parents
 	case h.to() != nil:
 		return admin.UpgradeResult{}, errors.New("another upgrade is under way")
 	case h.ready() == errDraining:

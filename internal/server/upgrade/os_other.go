@@ -13,3 +13,6 @@ func socketPair() (net.Conn, *os.File, error) { return nil, nil, errors.ErrUnsup
 func inherited(int, string) (*os.File, error) { return nil, errors.ErrUnsupported }
 
 func checkOwner(string) error { return errors.ErrUnsupported }
+
+// CheckParents is the one of Linux.
+func CheckParents() error { return errors.ErrUnsupported }

@@ -54,7 +54,7 @@ const (
 )
 
 // ErrFailed is wrapped by the error of Start about a new process that did not become ready.
-var ErrFailed = errors.New("upgrade: the new process has failed, this one goes on")
+var ErrFailed = errors.New("upgrade: the new process has failed")
 
 type Files struct {
 	names []string
@@ -136,6 +136,7 @@ func Start(ctx context.Context, path string, files *Files, offer []byte, room in
 	if err := checkOwner(path); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFailed, err)
 	}
+	began := time.Now()
 	first, err := json.Marshal(hello{protocolVersion, files.names, offer})
 	if err != nil {
 		return nil, fmt.Errorf("upgrade: %w", err)
@@ -171,8 +172,11 @@ func Start(ctx context.Context, path string, files *Files, offer []byte, room in
 	}
 	if err != nil {
 		s.Kill()
-		if ctx.Err() != nil {
-			err = errors.New("it was not prepared in time")
+		switch {
+		case errors.Is(ctx.Err(), context.DeadlineExceeded):
+			err = fmt.Errorf("it was not prepared within %s", time.Since(began).Round(100*time.Millisecond))
+		case ctx.Err() != nil:
+			err = errors.New("the caller did not wait until it was prepared")
 		}
 		return nil, fmt.Errorf("%w: %w", ErrFailed, err)
 	}

@@ -8,8 +8,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/net/sock"
@@ -166,7 +168,7 @@ func TestFailures(t *testing.T) {
 		}
 	}
 	if _, _, err := startAs(t, "hangs", 100*time.Millisecond); !errors.Is(err, ErrFailed) ||
-		!strings.Contains(err.Error(), "not prepared in time") {
+		!strings.Contains(err.Error(), "it was not prepared within ") {
 		t.Errorf("hangs: %v", err)
 	}
 	if _, err := Start(t.Context(), "/nonexistent", new(Files), nil, 0); !errors.Is(err, ErrFailed) {
@@ -187,6 +189,58 @@ func TestFailures(t *testing.T) {
 	s.Kill()
 	if s.cmd.ProcessState == nil || s.cmd.ProcessState.Success() {
 		t.Errorf("a process that is not wanted any more ended with %v", s.cmd.ProcessState)
+	}
+}
+
+// TestParents: a process whose end would end the one that replaces it is not replaced, and others are.
+func TestParents(t *testing.T) {
+	for name, c := range map[string]struct {
+		tree string // parent, group and command line of this process and those before it
+		env  string
+		want string // empty: it is replaced
+	}{
+		"process 1":                     {"1: 0 1 /ferry", "", "process 1 of its container"},
+		"process 1, with a socket":      {"1: 0 1 /ferry", "NOTIFY_SOCKET=/run/n", "process 1 of its container"},
+		"docker --init":                 {"7: 1 7 /ferry; 1: 0 1 /sbin/docker-init", "", "docker-init, process 1"},
+		"tini and podman's notify":      {"7: 1 7 /ferry; 1: 0 1 /run/podman-init", "NOTIFY_SOCKET=/run/n", "podman-init, process 1"},
+		"an entrypoint without exec":    {"7: 1 1 ferry; 1: 0 1 /bin/sh /entrypoint.sh", "", "sh, process 1"},
+		"the same below tini":           {"8: 7 7 ferry; 7: 1 7 /bin/bash ./entrypoint.sh; 1: 0 1 /tini", "", "tini, process 1"},
+		"a pod's shared processes":      {"12: 0 12 /ferry; 1: 0 1 /pause", "", "a container runtime"},
+		"a shared namespace":            {"12: 9 12 /ferry; 9: 1 9 /bin/containerd-shim-runc-v2; 1: 0 1 /sbin/init", "", "a container runtime"},
+		"the same of podman":            {"12: 9 12 /ferry; 9: 1 9 /usr/bin/conmon; 1: 0 1 /sbin/init", "", "a container runtime"},
+		"a unit":                        {"912: 1 912 ferry; 1: 0 1 /sbin/init", "SYSTEMD_EXEC_PID=912 NOTIFY_SOCKET=/run/n", ""},
+		"a unit in a container":         {"30: 1 30 ferry; 1: 0 1 /usr/lib/systemd/systemd", "SYSTEMD_EXEC_PID=30 NOTIFY_SOCKET=/run/n", ""},
+		"a unit that sees nothing else": {"912: 1 912 ferry", "NOTIFY_SOCKET=/run/n", ""},
+		"a unit without notify":         {"912: 1 912 ferry; 1: 0 1 /sbin/init", "SYSTEMD_EXEC_PID=912", "Type=notify"},
+		"its shell":                     {"13: 12 12 ferry; 12: 1 12 /bin/sh -c ferry; 1: 0 1 /sbin/init", "SYSTEMD_EXEC_PID=12", "Type=notify"},
+		"a terminal of a unit":          {"95: 94 95 ferry; 94: 90 94 bash; 90: 1 90 terminal; 1: 0 1 /sbin/init", "SYSTEMD_EXEC_PID=90", ""},
+		"a person in a container":       {"9: 1 9 ferry; 1: 0 1 bash", "", ""},
+		"a person by ssh":               {"95: 94 95 ferry; 94: 90 94 -bash; 90: 1 90 sshd: a; 1: 0 1 /sbin/init", "", ""},
+		"a supervisor in a container":   {"9: 7 9 ferry; 7: 1 7 runsv; 1: 0 1 /sbin/runit", "", ""},
+		"another program":               {"9: 7 1 ferry; 7: 1 1 /work/lab.test; 1: 0 1 /bin/sh", "", ""},
+		"nothing is seen":               {"9: 1 9 ferry", "", ""},
+		"not even this process":         {"9: x", "", ""},
+	} {
+		proc, self := make(fstest.MapFS), 0
+		for line := range strings.SplitSeq(c.tree, "; ") {
+			id, rest, _ := strings.Cut(line, ": ")
+			parent, rest, _ := strings.Cut(rest, " ")
+			group, command, _ := strings.Cut(rest, " ")
+			if self == 0 {
+				self, _ = strconv.Atoi(id)
+			}
+			proc[id+"/stat"] = &fstest.MapFile{Data: []byte(id + " (a (name) S) S " + parent + " " + group + " 1 0\n")}
+			proc[id+"/cmdline"] = &fstest.MapFile{Data: []byte(strings.ReplaceAll(command, " ", "\x00") + "\x00")}
+		}
+		env := make(map[string]string)
+		for _, e := range strings.Fields(c.env) {
+			key, value, _ := strings.Cut(e, "=")
+			env[key] = value
+		}
+		err := checkParents(proc, self, func(name string) string { return env[name] })
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
 	}
 }
 
