@@ -69,9 +69,9 @@ type LeaveRequest struct {
 type MigrationRelay interface {
 	Relay
 	// MigrateHost reserves an allocation for a player that would take the place of its host,
-	// with the host's number of connections, also while the relay drains. Up to four players
-	// of a match hold one at a time; another one of the same player replaces it. The first
-	// that is bound is the new host: it gets the code, and the other reservations end.
+	// with the host's number of connections, also while the relay drains. One player holds one at
+	// a time, for 2 s while others ask, and another one of the same player replaces it. Once it is
+	// bound it is the new host, and gets the code.
 	// Errors: ErrNotFound when the match is over, and for a player that is none of it;
 	// MigrationWaitError; HostPresentError; ErrFull; ErrUnavailable.
 	MigrateHost(ctx context.Context, r MigrationRequest) (Reservation, error)

@@ -47,10 +47,10 @@ func (c MigrationConfig) check() error {
 
 // Migrate goes on with a match whose host has left. All its players call it. It returns the
 // ticket of the player's next session: a host's, without HostConnectionData, or that of a
-// joiner of the next host. Bind it before the session with the old ticket is closed. Of up to
-// four players with a host's ticket the first that is bound is the host, with the same join
-// code. The others' Bind ends with [EndedError], and they call Migrate again, with the old
-// ticket. The server must permit it (setting host_migration of Ferry).
+// joiner of the next host. Bind it at once, before the session with the old ticket is closed:
+// a host's ticket that is not bound within 2 s goes to the next player that asks. Its Bind then
+// ends with [EndedError], and the player calls Migrate again, with the old ticket. The server must
+// permit it (setting host_migration of Ferry).
 //
 // While the relay still waits for the host, Migrate asks again until ctx ends: a host that
 // crashed counts as one that has left after some seconds of silence.

@@ -441,6 +441,7 @@ type handedMigrations struct {
 	Candidates []handedCandidates
 }
 
+// A process of an earlier version hands over up to four for one host, of which the first remains.
 type handedCandidates struct {
 	Host proto.AllocationID
 	All  []candidate
@@ -455,8 +456,8 @@ func (s *migrations) hand() (h handedMigrations) {
 			h.Running = append(h.Running, *v)
 		}
 	}
-	for host, all := range s.candidates {
-		h.Candidates = append(h.Candidates, handedCandidates{host, all})
+	for host, x := range s.candidates {
+		h.Candidates = append(h.Candidates, handedCandidates{host, []candidate{x}})
 	}
 	return h
 }
@@ -476,7 +477,7 @@ func (s *migrations) take(h *handedMigrations) {
 		}
 	}
 	for _, x := range h.Candidates {
-		s.candidates[x.Host] = x.All
+		s.candidates[x.Host] = x.All[0]
 		for _, c := range x.All {
 			s.places[c.ID] = x.Host
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -24,10 +23,11 @@ const (
 	maxMigrations = 1 << 16
 	// migrationsPerCall may be over in one call, since each calls a hook.
 	migrationsPerCall = 256
-	maxCandidates     = 4
 	// departureTicks is for how long after the end of a link its host may send and still be
 	// leaving. A host that sends later has removed the player, or goes on without it.
 	departureTicks = 2000 / table.TickMillis
+	// turnTicks is for how long a candidate keeps the place from a player that has not had it.
+	turnTicks = 2000 / table.TickMillis
 	// retryAfter: a candidate is mostly bound within a second, and the join code moves at once.
 	retryAfter = time.Second
 )
@@ -46,13 +46,14 @@ type migration struct {
 	Code           string             // of the new host
 }
 
-// candidate is stored as JSON in a handover.
+// candidate holds the reservation for a host's place. It is stored as JSON in a handover.
 type candidate struct {
 	ID         proto.AllocationID
 	Joiner     proto.AllocationID // the player's allocation in the match of the ticket
 	Player     alloc.PlayerHash
 	Individual bool
 	Code       string
+	Since      table.Tick // when the player got the place, whether or not it has asked again
 }
 
 // migrations belong to the control goroutine.
@@ -60,10 +61,9 @@ type migrations struct {
 	window     int64      // ms; 0: no player takes the place of a host
 	silence    table.Tick // after which a host may be replaced that has not ended
 	bindWithin table.Tick // Timeouts.Bind
-	most       int        // candidates of one host
 	running    map[proto.AllocationID]*migration
-	queue      []proto.AllocationID // hosts of running that have ended, the oldest first
-	candidates map[proto.AllocationID][]candidate
+	queue      []proto.AllocationID             // hosts of running that have ended, the oldest first
+	candidates map[proto.AllocationID]candidate // by the host whose place it is
 	// places has the former host of each candidate and of each new host, while its place may be
 	// taken.
 	places map[proto.AllocationID]proto.AllocationID
@@ -72,8 +72,8 @@ type migrations struct {
 func newMigrations(cfg *Config) migrations {
 	return migrations{
 		window: cfg.HostMigration.Window.Milliseconds(), silence: ticks(cmp.Or(cfg.HostMigration.Silence, defaultSilence)),
-		bindWithin: cfg.rules().bindWithin, most: maxCandidates,
-		running: make(map[proto.AllocationID]*migration), candidates: make(map[proto.AllocationID][]candidate),
+		bindWithin: cfg.rules().bindWithin,
+		running:    make(map[proto.AllocationID]*migration), candidates: make(map[proto.AllocationID]candidate),
 		places: make(map[proto.AllocationID]proto.AllocationID),
 	}
 }
@@ -99,8 +99,8 @@ func (s *migrations) codeOf(id proto.AllocationID) string {
 	if !ok {
 		return ""
 	}
-	if i := slices.IndexFunc(s.candidates[former], func(x candidate) bool { return x.ID == id }); i >= 0 {
-		return s.candidates[former][i].Code
+	if x := s.candidates[former]; x.ID == id {
+		return x.Code
 	}
 	if v := s.running[former]; v != nil {
 		return v.Code
@@ -167,7 +167,7 @@ func (c *control) beginMigration(host *table.Entry, why EndReason) bool {
 	v := s.running[host.ID]
 	if why == EndOperator || !host.Is(table.EverBound) || v == nil && !c.hasPlayers(host, now) && why != EndMigrated {
 		delete(s.running, host.ID)
-		c.endCandidates(host.ID, proto.AllocationID{})
+		c.endCandidate(host.ID)
 		return false
 	}
 	if v == nil {
@@ -187,8 +187,8 @@ func (c *control) hasPlayers(host *table.Entry, now int64) bool {
 	a := c.shared.table.Account(host.Handle)
 	heard, _ := c.shared.table.LastSeen(host.Handle)
 	former, took := c.migrations.places[host.ID]
-	return a.Links > 0 || isLeaving(a.UnlinkedAt, heard) || len(c.migrations.candidates[host.ID]) > 0 || took &&
-		c.migrations.migrationOf(former, now) != nil
+	_, wanted := c.migrations.candidates[host.ID]
+	return a.Links > 0 || isLeaving(a.UnlinkedAt, heard) || wanted || took && c.migrations.migrationOf(former, now) != nil
 }
 
 func (c *control) newMigration(host *table.Entry) *migration {
@@ -219,7 +219,7 @@ func (c *control) endMigration() {
 	if s.queue = s.queue[1:]; len(s.queue) == 0 {
 		s.queue = nil
 	}
-	c.endCandidates(host, proto.AllocationID{})
+	c.endCandidate(host)
 	if c.hooks.OnMigrationEnd != nil {
 		c.hooks.OnMigrationEnd(MigrationEndEvent{Host: host})
 	}
@@ -230,21 +230,18 @@ func (s *migrations) removeCandidate(id proto.AllocationID) {
 	if !ok {
 		return
 	}
-	i := slices.IndexFunc(s.candidates[former], func(x candidate) bool { return x.ID == id })
-	if i < 0 {
-		return // It has the place.
+	if v := s.running[former]; v != nil && v.NewHost == id {
+		return
 	}
 	delete(s.places, id)
-	if s.candidates[former] = slices.Delete(s.candidates[former], i, i+1); len(s.candidates[former]) == 0 {
+	if s.candidates[former].ID == id {
 		delete(s.candidates, former)
 	}
 }
 
-func (c *control) endCandidates(host, winner proto.AllocationID) {
-	for _, x := range slices.Clone(c.migrations.candidates[host]) {
-		if e, ok := c.shared.table.ByID(x.ID); ok && x.ID != winner {
-			c.end(e.Handle, EndSuperseded)
-		}
+func (c *control) endCandidate(host proto.AllocationID) {
+	if e, ok := c.shared.table.ByID(c.migrations.candidates[host].ID); ok {
+		c.end(e.Handle, EndSuperseded)
 	}
 }
 
@@ -363,7 +360,7 @@ func (c *control) placeFor(t *claims, host proto.AllocationID, now int64) (proto
 			return none, err
 		}
 	}
-	return last, c.checkCandidates(last, &player, now)
+	return last, c.checkCandidate(last, &player, now)
 }
 
 // checkForgotten is for a host that is not known any more, as after a crash of the relay or long
@@ -421,39 +418,20 @@ func (c *control) isSamePlayer(x *candidate, joiner *table.Entry) bool {
 	return x.Joiner == joiner.ID || x.Individual && joiner.Is(table.Individual) && x.Player == player
 }
 
-// isOverdue: the first reservation of the player has expired, so it has had its turn.
-func (c *control) isOverdue(joiner proto.AllocationID, now int64) bool {
-	e, ok := c.shared.table.ByID(joiner)
-	if !ok {
-		return true
-	}
-	at := c.shared.table.Account(e.Handle).MigrationAt
-	return at != 0 && tick(now) > at+c.migrations.bindWithin
-}
-
-// yieldingCandidate returns the index of the player's own reservation, or of one of a player that
-// has had its turn; len(all) if there is room, -1 if the player has to wait.
-func (c *control) yieldingCandidate(all []candidate, joiner *table.Entry, now int64) int {
-	if i := slices.IndexFunc(all, func(x candidate) bool { return c.isSamePlayer(&x, joiner) }); i >= 0 {
-		return i
-	}
-	if len(all) < c.migrations.most {
-		return len(all)
-	}
-	if c.isOverdue(joiner.ID, now) {
-		return -1
-	}
-	return slices.IndexFunc(all, func(x candidate) bool { return c.isOverdue(x.Joiner, now) })
-}
-
-func (c *control) checkCandidates(former proto.AllocationID, joiner *table.Entry, now int64) error {
-	all := c.migrations.candidates[former]
-	if c.yieldingCandidate(all, joiner, now) >= 0 {
+// A player that had its turn waits for as long as another one may take to bind.
+func (c *control) checkCandidate(former proto.AllocationID, joiner *table.Entry, now int64) error {
+	x, taken := c.migrations.candidates[former]
+	if !taken || c.isSamePlayer(&x, joiner) {
 		return nil
 	}
-	return alloc.MigrationWaitError{
-		Reason: fmt.Sprintf("%d players hold a reservation for the host's place", maxCandidates), RetryAfter: retryAfter,
+	turn := table.Tick(turnTicks)
+	if c.shared.table.Account(joiner.Handle).MigrationAt != 0 {
+		turn = c.migrations.bindWithin
 	}
+	if tick(now) > x.Since+turn {
+		return nil
+	}
+	return alloc.MigrationWaitError{Reason: "another player has the host's place and has not bound it yet", RetryAfter: retryAfter}
 }
 
 // The former host is what placeFor has returned for the player.
@@ -461,8 +439,12 @@ func (c *control) addCandidate(m *claims, name alloc.Tenant, x candidate, former
 	s := &c.migrations
 	joiner, _ := c.shared.table.ByID(x.Joiner)
 	a := c.shared.table.Account(joiner.Handle)
-	if i := c.yieldingCandidate(s.candidates[former], &joiner, now); i < len(s.candidates[former]) {
-		if e, ok := c.shared.table.ByID(s.candidates[former][i].ID); ok {
+	x.Since = tick(now)
+	if old, taken := s.candidates[former]; taken {
+		if c.isSamePlayer(&old, &joiner) {
+			x.Since = old.Since
+		}
+		if e, ok := c.shared.table.ByID(old.ID); ok {
 			c.end(e.Handle, EndReplaced)
 		}
 	}
@@ -476,7 +458,7 @@ func (c *control) addCandidate(m *claims, name alloc.Tenant, x candidate, former
 		return err
 	}
 	x.Player, x.Individual = c.shared.table.Player(joiner.Handle), m.individual
-	s.candidates[former] = append(s.candidates[former], x)
+	s.candidates[former] = x
 	if a.MigrationAt == 0 {
 		a.MigrationAt = tick(now)
 	}
@@ -486,11 +468,13 @@ func (c *control) addCandidate(m *claims, name alloc.Tenant, x candidate, former
 // refusesCandidate ends the reservation if the place is not free any more.
 func (c *control) refusesCandidate(e *table.Entry, now int64) bool {
 	former, ok := c.migrations.places[e.ID]
-	if !ok || e.Is(table.EverBound) || c.migrations.migrationOf(former, now) != nil {
+	if !ok || e.Is(table.EverBound) {
 		return false
 	}
-	if host, live := c.shared.table.ByID(former); live && c.isSilent(&host, now) {
-		return false
+	if c.migrations.candidates[former].ID == e.ID { // A process of an earlier version hands over more than one.
+		if host, live := c.shared.table.ByID(former); live && c.isSilent(&host, now) || c.migrations.migrationOf(former, now) != nil {
+			return false
+		}
 	}
 	c.end(e.Handle, EndSuperseded)
 	return true
@@ -502,9 +486,7 @@ func (c *control) takeOver(e *table.Entry) {
 	if !ok {
 		return
 	}
-	i := slices.IndexFunc(s.candidates[former], func(x candidate) bool { return x.ID == e.ID })
-	winner := s.candidates[former][i]
-	c.endCandidates(former, e.ID)
+	winner := s.candidates[former]
 	s.removeCandidate(e.ID)
 	v := s.running[former]
 	if host, live := c.shared.table.ByID(former); live {

@@ -3,7 +3,6 @@ package engine
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -74,6 +73,17 @@ func (r *migrationRig) wantErrors(host *mReservation, want ...error) {
 		if _, got := r.ask(i, host); !errors.Is(got, err) || err == nil && got != nil {
 			r.t.Errorf("player %d: %v, want %v", i, got, err)
 		}
+	}
+}
+
+// wantEach ends each reservation, so that every player finds the place free.
+func (r *migrationRig) wantEach(host *mReservation, want ...error) {
+	r.t.Helper()
+	for i, err := range want {
+		if _, got := r.ask(i, host); !errors.Is(got, err) || err == nil && got != nil {
+			r.t.Errorf("player %d: %v, want %v", i, got, err)
+		}
+		r.control.endCandidate(proto.AllocationID(host.id))
 	}
 }
 
@@ -177,9 +187,9 @@ func TestMigrationDepartures(t *testing.T) {
 			r := newMigrationRig(t, 3)
 			r.stay(3*time.Second, true)
 			c.do(r)
-			r.wantErrors(r.host, c.now...)
+			r.wantEach(r.host, c.now...)
 			r.stay(defaultSilence+250*time.Millisecond, c.goes)
-			r.wantErrors(r.host, c.late...)
+			r.wantEach(r.host, c.late...)
 		})
 	}
 }
@@ -202,14 +212,14 @@ func TestMigrationAfterTimeout(t *testing.T) {
 			r.fromPlayer(i, message(9, r.players[i].id, r.host.id))
 		}
 		r.mustAsk(0, r.host)
-		r.mustAsk(1, r.host)
+		r.wantErrors(r.host, nil, waits)
 		if _, err := r.reserve(alloc.RoleJoiner, r.host, "new", 0); (err == nil) != (after < 30*time.Second) {
 			t.Errorf("a join after %v: %v", after, err)
 		}
 	}
 }
 
-// TestMigrationTakeOver: the first of four candidates that binds has the place and the code.
+// TestMigrationTakeOver: one player at a time may bind, and then has the place and the code.
 func TestMigrationTakeOver(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"CLOSE", "leave", "silence"} {
@@ -230,18 +240,19 @@ func TestMigrationTakeOver(t *testing.T) {
 			default:
 				r.stay(7250*time.Millisecond, false)
 			}
-			var cards []*mReservation
-			for i := range 4 {
-				cards = append(cards, r.mustAsk(i, r.host))
+			first := r.mustAsk(0, r.host)
+			for i := 1; i < 6; i++ {
+				_, err := r.ask(i, r.host)
+				if wait, ok := errors.AsType[alloc.MigrationWaitError](err); !ok || wait.RetryAfter != time.Second ||
+					!strings.Contains(wait.Reason, "another player") {
+					t.Errorf("player %d: %v", i, err)
+				}
 			}
-			_, err := r.ask(4, r.host)
-			if wait, ok := errors.AsType[alloc.MigrationWaitError](err); !ok || wait.RetryAfter != time.Second ||
-				!strings.Contains(wait.Reason, "4 players") {
-				t.Errorf("the fifth: %v", err)
-			}
-			r.stay(time.Second, false)
+			r.stay(2*time.Second+table250, false)
+			card := r.mustAsk(2, r.host)
+			r.wantGone("the reservation of a player that let its turn pass", first, udpN(60))
 			r.take()
-			r.feed(udpN(50), signed(cards[2], 1, cards[2].key))
+			r.feed(udpN(50), signed(card, 1, card.key))
 			timeouts := 0
 			for _, s := range r.take() {
 				if s.to == udpN(0) && s.pkt[3] == 12 && s.pkt[20] == 1 {
@@ -251,15 +262,10 @@ func TestMigrationTakeOver(t *testing.T) {
 			if want := map[string]int{"silence": 1}[way]; timeouts != want {
 				t.Errorf("the former host got %d ERROR 1, want %d", timeouts, want)
 			}
-			if r.entry(cards[2]).Endpoint != udpN(50) || r.entry(r.host).Handle != 0 {
+			if r.entry(card).Endpoint != udpN(50) || r.entry(r.host).Handle != 0 {
 				t.Fatal("no new host, or the former one is there")
 			}
-			for i := range 4 {
-				if i != 2 {
-					r.wantGone(fmt.Sprintf("reservation %d", i), cards[i], udpN(60+i))
-				}
-			}
-			newHost := proto.AllocationID(cards[2].id)
+			newHost := proto.AllocationID(card.id)
 			if len(r.migrated) != 1 || r.migrated[0].NewHost != newHost || r.migrated[0].Host != proto.AllocationID(r.host.id) ||
 				r.migrated[0].Joiner != proto.AllocationID(r.players[2].id) || r.migrated[0].Code != "6789BC" {
 				t.Errorf("reported %+v", r.migrated)
@@ -271,7 +277,7 @@ func TestMigrationTakeOver(t *testing.T) {
 				!r.ended[i].Migration {
 				t.Errorf("ended %+v", r.ended)
 			}
-			for _, host := range []*mReservation{r.host, cards[2]} { // The code moves late.
+			for _, host := range []*mReservation{r.host, card} { // The code moves late.
 				_, err := r.ask(0, host)
 				if p, _ := errors.AsType[alloc.HostPresentError](err); p.Host != newHost {
 					t.Errorf("another player: %v", err)
@@ -281,13 +287,13 @@ func TestMigrationTakeOver(t *testing.T) {
 			if _, err := r.reserve(alloc.RoleJoiner, r.host, "x", 0); !errors.Is(err, alloc.ErrMigration) {
 				t.Errorf("a join by a code that has not moved: %v", err)
 			}
-			x, err := r.reserve(alloc.RoleJoiner, cards[2], "x", 0)
+			x, err := r.reserve(alloc.RoleJoiner, card, "x", 0)
 			if err != nil {
 				t.Fatal(err)
 			}
 			r.bind(x, udpN(70), 1)
 			r.link(x, udpN(70))
-			r.each(time.Second, 61*time.Second, func(int) { r.feed(udpN(50), pingMessage(cards[2].id)) })
+			r.each(time.Second, 61*time.Second, func(int) { r.feed(udpN(50), pingMessage(card.id)) })
 			if len(r.over) != 1 || r.over[0].Host != proto.AllocationID(r.host.id) || len(r.control.migrations.places)+
 				len(r.control.migrations.running) != 0 {
 				t.Errorf("over: %+v; left: %+v", r.over, r.control.migrations)
@@ -299,8 +305,8 @@ func TestMigrationTakeOver(t *testing.T) {
 
 const table250 = 250 * time.Millisecond
 
-// TestMigrationAgain: a player that calls again has one reservation, the last; one that does not
-// bind yields to a player that has not had its turn.
+// TestMigrationAgain: a player that calls again has one reservation, the last, and no more time; one
+// that does not bind yields after 2 s to a player that has had no turn, and after 10 s to any.
 func TestMigrationAgain(t *testing.T) {
 	t.Parallel()
 	r := newMigrationRig(t, 6)
@@ -308,28 +314,35 @@ func TestMigrationAgain(t *testing.T) {
 	first := r.mustAsk(0, r.host)
 	second := r.mustAsk(0, r.host)
 	r.wantGone("the first one", first, udpN(60))
-	for i := 1; i < 4; i++ {
+	r.stay(2*time.Second, false)
+	r.wantErrors(r.host, nil, waits, waits)
+	r.stay(table250, false)
+	for i := 1; i < 5; i++ { // Each comes once, however often the one before asks.
+		r.wantErrors(r.host, slices.Repeat([]error{waits}, i)[1:]...)
 		r.mustAsk(i, r.host)
+		for range 8 {
+			r.mustAsk(i, r.host)
+			r.wantErrors(r.host, waits)
+			r.stay(table250, false)
+		}
+		r.stay(table250, false)
 	}
-	r.wantErrors(r.host, nil, nil, nil, nil, waits, waits)
-	// Four that ask again and again hold the others up for 10 s.
-	for range 10 {
-		r.wantErrors(r.host, nil, nil, nil, nil, waits)
-		r.stay(time.Second, false)
-	}
-	r.wantErrors(r.host, nil, nil, nil, nil)
-	r.stay(250*time.Millisecond, false)
-	r.wantErrors(r.host, nil, nil, nil, nil)
-	last := r.mustAsk(4, r.host)
-	r.mustAsk(5, r.host)
-	r.wantErrors(r.host, waits, waits, nil, nil)
 	r.wantGone("a reservation that was replaced", second, udpN(61))
-	r.bind(last, udpN(62), 1)
+	last := r.mustAsk(5, r.host)
+	for range 40 { // All have had their turns, so the last one has the time to bind.
+		r.wantErrors(r.host, waits, waits, waits, waits, waits, nil)
+		last = r.mustAsk(5, r.host)
+		r.stay(table250, false)
+	}
+	r.stay(table250, false)
+	r.wantErrors(r.host, nil, waits, waits)
+	r.wantGone("the last reservation", last, udpN(62))
+	r.bind(r.mustAsk(0, r.host), udpN(63), 1)
 	r.wantErrors(r.host, present, present)
 }
 
-// TestMigrationSamePlayer: a player with several allocations holds one reservation; the holders of
-// a token that many share are many.
+// TestMigrationSamePlayer: a player with several allocations is one candidate; the holders of a token
+// that many share are many.
 func TestMigrationSamePlayer(t *testing.T) {
 	t.Parallel()
 	for _, many := range []bool{false, true} {
@@ -342,12 +355,8 @@ func TestMigrationSamePlayer(t *testing.T) {
 			r.stay(time.Second, true)
 		}
 		r.fromHost(message(11, r.host.id))
-		for i := range 4 {
-			r.mustAsk(i, r.host)
-		}
-		if n := len(r.control.migrations.candidates[proto.AllocationID(r.host.id)]); n != map[bool]int{false: 1, true: 4}[many] {
-			t.Errorf("many %v: %d reservations", many, n)
-		}
+		r.mustAsk(0, r.host)
+		r.wantErrors(r.host, nil, map[bool]error{true: waits}[many])
 	}
 }
 
@@ -356,12 +365,9 @@ func TestMigrationUnbound(t *testing.T) {
 	t.Parallel()
 	r := newMigrationRig(t, 5)
 	r.fromHost(message(11, r.host.id))
-	var cards []*mReservation
-	for i := range 4 {
-		cards = append(cards, r.mustAsk(i, r.host))
-	}
+	card := r.mustAsk(0, r.host)
 	r.stay(10*time.Second+table250, false)
-	r.wantGone("an expired reservation", cards[0], udpN(60))
+	r.wantGone("an expired reservation", card, udpN(60))
 	if n := len(r.control.migrations.candidates) + len(r.control.migrations.places); n != 0 {
 		t.Errorf("%d candidates are left", n)
 	}
@@ -398,9 +404,10 @@ func TestMigrationChain(t *testing.T) {
 				})
 			}
 			for _, code := range []*mReservation{r.host, a} {
-				r.mustAsk(1, code)
-				r.wantErrors(code, nil, nil, nil, none)
+				r.mustAsk(0, code)
+				r.wantErrors(code, nil, waits, waits, none)
 			}
+			r.stay(2*time.Second+table250, false)
 			b, err := r.migrate(own, a)
 			if err != nil {
 				t.Fatalf("its own player: %v", err)
@@ -584,16 +591,14 @@ func (r *migrationRig) crash() {
 func TestCrashInMigration(t *testing.T) {
 	t.Parallel()
 	r := newCrashRig(t, 3)
-	cards := []*mReservation{r.mustAsk(0, r.host), r.mustAsk(1, r.host)}
+	card := r.mustAsk(0, r.host)
 	r.crash()
 	if n := r.control.seats.recoverable; n != 0 {
 		t.Errorf("%d seats are kept", n)
 	}
-	for i, card := range cards {
-		r.wantGone("a candidate after a crash", card, udpN(40+i))
-		if c := proto.AllocationID(card.id); r.control.mayExist(c, r.now) {
-			t.Errorf("candidate %d may come back", i)
-		}
+	r.wantGone("a candidate after a crash", card, udpN(40))
+	if c := proto.AllocationID(card.id); r.control.mayExist(c, r.now) {
+		t.Error("the candidate may come back")
 	}
 	r.wantErrors(r.host, none, none, none)
 }
@@ -603,7 +608,6 @@ func TestCrashInMigrationAfterBind(t *testing.T) {
 	t.Parallel()
 	r := newCrashRig(t, 2)
 	next := r.mustAsk(0, r.host)
-	r.mustAsk(1, r.host)
 	r.feed(udpN(40), signed(next, 1, next.key))
 	r.crash()
 	r.wantErrors(next, alloc.ErrUnavailable, alloc.ErrUnavailable)

@@ -13,11 +13,10 @@ import (
 // The rules of a migration, once more.
 
 // What the simulation sets for HostMigration.Window and HostMigration.Silence, in
-// milliseconds, and for the players that may hold a reservation.
+// milliseconds.
 const (
 	mHostMigrationWindow  = 15_000
 	mHostMigrationSilence = 4000
-	mMaxCandidates        = 2
 )
 
 // mMigration is the place of a host that has left.
@@ -35,12 +34,13 @@ type mCandidate struct {
 	id, joiner mID
 	player     string
 	individual bool
+	since      int64 // tick
 }
 
 type mMigrations struct {
 	running    map[mID]*mMigration
-	candidates map[mID][]mCandidate // by the former host
-	places     map[mID]mID          // the former host of each candidate and new host
+	candidates map[mID]mCandidate // by the former host
+	places     map[mID]mID        // the former host of each candidate and new host
 	// began and playerEnded are the ticks in which hosts and players ended, by host. Of a host
 	// and its player that end in one tick either may be first, and in more while a worker
 	// holds both up.
@@ -51,18 +51,18 @@ type mMigrations struct {
 
 func newMMigrations() mMigrations {
 	return mMigrations{
-		running: map[mID]*mMigration{}, candidates: map[mID][]mCandidate{}, places: map[mID]mID{},
+		running: map[mID]*mMigration{}, candidates: map[mID]mCandidate{}, places: map[mID]mID{},
 		began: map[mID]int64{}, playerEnded: map[mID]int64{}, unsure: map[mID]bool{},
 	}
 }
 
 type mMatch struct {
-	unlinked    int64 // tick at which a link of a joiner, or the last one of a host, was closed; 0: none
-	removed     bool  // the host sent a DISCONNECT of the joiner
-	removals    int   // of a host: players that it removed within 2 s each
-	removedAt   int64 // tick
-	leftBehind  bool  // the host ended first
-	candidateAt int64 // tick of a player's first reservation for its host's place
+	unlinked   int64 // tick at which a link of a joiner, or the last one of a host, was closed; 0: none
+	removed    bool  // the host sent a DISCONNECT of the joiner
+	removals   int   // of a host: players that it removed within 2 s each
+	removedAt  int64 // tick
+	leftBehind bool  // the host ended first
+	hadTurn    bool  // a player had a reservation for its host's place
 }
 
 func (m *model) migrationOf(host mID) *mMigration {
@@ -151,10 +151,10 @@ func (m *model) ends(a *mAlloc) {
 	if f := m.migrationOf(former); f != nil && f.until != 0 && f.until-m.now <= m.slack*250 {
 		m.unsure[a.id] = true // The engine may end it later, when the former host is forgotten.
 	}
-	if !a.bound || v == nil && len(a.links) == 0 && len(m.candidates[a.id]) == 0 && (a.unlinked == 0 || a.received/250 > a.unlinked+8) &&
+	if !a.bound || v == nil && len(a.links) == 0 && !m.isWanted(a.id) && (a.unlinked == 0 || a.received/250 > a.unlinked+8) &&
 		m.migrationOf(former) == nil {
 		delete(m.running, a.id)
-		m.endCandidates(a.id, mID{})
+		m.endCandidate(a.id)
 		return
 	}
 	if v == nil {
@@ -165,19 +165,18 @@ func (m *model) ends(a *mAlloc) {
 }
 
 func (m *model) removeCandidate(id mID) {
-	former := m.places[id]
-	if i := slices.IndexFunc(m.candidates[former], func(x mCandidate) bool { return x.id == id }); i >= 0 {
-		m.candidates[former] = slices.Delete(slices.Clone(m.candidates[former]), i, i+1)
+	if former, ok := m.places[id]; ok && m.candidates[former].id == id {
+		delete(m.candidates, former)
 		delete(m.places, id)
 	}
 }
 
-func (m *model) endCandidates(former, but mID) {
-	for _, x := range m.candidates[former] {
-		if a := m.allocs[x.id]; a != nil && x.id != but {
-			m.cover("migration: a candidate ends")
-			m.end(a)
-		}
+func (m *model) isWanted(host mID) bool { _, ok := m.candidates[host]; return ok }
+
+func (m *model) endCandidate(former mID) {
+	if a := m.allocs[m.candidates[former].id]; a != nil {
+		m.cover("migration: a candidate ends")
+		m.end(a)
 	}
 }
 
@@ -186,7 +185,7 @@ func (m *model) endMigrations() {
 		if v.until != 0 && m.now >= v.until {
 			delete(m.running, host)
 			delete(m.places, v.newHost)
-			m.endCandidates(host, mID{})
+			m.endCandidate(host)
 		}
 	}
 }
@@ -247,35 +246,31 @@ func (m *model) migrate(c *mReservation, host mID) (verdict string, place, yield
 	if last != c.match {
 		m.cover("migration: the new host has left too")
 	}
-	all := m.candidates[last]
-	for _, x := range all {
-		if x.joiner == c.id || x.individual && player.individual && x.player == c.player {
-			m.cover("migration: granted again to the same player")
-			return "granted", last, x.id
-		}
-	}
-	if len(all) < mMaxCandidates {
+	x := m.candidates[last]
+	held := m.now/250 - x.since
+	switch {
+	case x.id == mID{}:
 		m.cover("migration: granted")
 		return "granted", last, mID{}
+	case x.joiner == c.id || x.individual && player.individual && x.player == c.player:
+		m.cover("migration: granted again to the same player")
+		return "granted", last, x.id
+	case held > 8 && !player.hadTurn:
+		m.cover("migration: a candidate yields to a player that had no turn")
+		return "granted", last, x.id
+	case held > 40:
+		m.cover("migration: a candidate yields to a player that had its turn")
+		return "granted", last, x.id
 	}
-	if !m.hadTurn(c.id) {
-		for _, x := range all {
-			if m.hadTurn(x.joiner) {
-				m.cover("migration: a player that had its turn yields")
-				return "granted", last, x.id
-			}
-		}
-	}
-	m.cover("migration: others hold all reservations")
+	m.cover("migration: another player has the place for a moment")
 	return "waits", mID{}, mID{}
 }
 
-func (m *model) hadTurn(joiner mID) bool {
-	a := m.allocs[joiner]
-	return a == nil || a.candidateAt != 0 && m.now/250 > a.candidateAt+40
-}
-
 func (m *model) grant(place, yields mID, c, card *mReservation) bool {
+	player, since := m.allocs[c.id], m.now/250
+	if x := m.candidates[place]; x.id != (mID{}) && (x.joiner == c.id || x.individual && player.individual && x.player == c.player) {
+		since = x.since
+	}
 	if a := m.allocs[yields]; a != nil {
 		m.end(a)
 	}
@@ -283,12 +278,9 @@ func (m *model) grant(place, yields mID, c, card *mReservation) bool {
 		m.cover("migration: a player with too many hosts")
 		return false
 	}
-	player := m.allocs[c.id]
-	m.candidates[place] = append(m.candidates[place], mCandidate{card.id, c.id, c.player, player.individual})
+	m.candidates[place] = mCandidate{card.id, c.id, c.player, player.individual, since}
 	m.places[card.id] = place
-	if player.candidateAt == 0 {
-		player.candidateAt = m.now / 250
-	}
+	player.hadTurn = true
 	return true
 }
 
@@ -307,7 +299,6 @@ func (m *model) takeOver(a *mAlloc) {
 		return
 	}
 	m.cover("migration: the first BIND takes the place")
-	m.endCandidates(former, a.id)
 	m.removeCandidate(a.id)
 	if host := m.allocs[former]; host != nil {
 		if m.running[former] == nil {
@@ -441,17 +432,9 @@ func (s *sim) learn() {
 			}
 		}
 	}
-	for former, all := range e.candidates {
-		got := make([]mID, len(all))
-		for i, x := range all {
-			got[i] = mID(x.ID)
-		}
-		var want []mID
-		for _, x := range m.candidates[mID(former)] {
-			want = append(want, x.id)
-		}
-		if !slices.Equal(got, want) {
-			s.fail("the candidates for %x: engine has %x, model %x", former, got, want)
+	for former, x := range e.candidates {
+		if want := m.candidates[mID(former)]; mID(x.ID) != want.id || int64(x.Since) != want.since {
+			s.fail("the candidate for %x: engine has %+v, model %+v", former, x, want)
 		}
 	}
 }
@@ -577,8 +560,13 @@ func (s *sim) takePlaces(c *mReservation, o op, stay func(time.Duration)) {
 		asking := slices.Clone(s.cards)
 		if round%2 == 1 { // another player asks first, after the time of the first one
 			slices.Reverse(asking)
-			for range [...]int{0, 0, 3, 5}[o.d/8%4] {
+			for range [...]int{0, 0, 3, 15}[o.d/8%4] {
 				stay(time.Second)
+				for _, x := range asking { // Each has its turn, and no one binds.
+					if o.d/8%4 == 3 && x.match == c.match && x.ticket != "" {
+						s.migrate(x, c.match)
+					}
+				}
 			}
 		}
 		for _, x := range asking {

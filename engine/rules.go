@@ -184,16 +184,16 @@ package engine
 //	another player     has the place: present, unless that host has left too; its players
 //	                   and those of the host before may then take its place, each as long
 //	                   as the place of their own host may be taken
-//	candidates         the same player holds a reservation for the place: a new one
-//	                   replaces it; four others do: one whose player got its first one
-//	                   longer than Timeouts.Bind ago yields to a player that did not, else wait
-//	                   (the same player as at a full host)
+//	candidate          the same player (as at a full host) holds the reservation for the
+//	                   place: a new one replaces it, without more time; another one does:
+//	                   after 2 s it yields to a player that has had none, after
+//	                   Timeouts.Bind to any; else wait
 //	else               a reservation with the former host's number of connections, also
 //	                   while the relay drains. It takes seats, needs room for a session of
 //	                   DTLS, and expires as any other
 //
-// The first BIND of a candidate takes the place: the other reservations and the former host
-// end, a silent one with ERROR 1 to its endpoint, and the new host has the join code. If a
+// The first BIND of the candidate takes the place: the former host ends, a silent one with
+// ERROR 1 to its endpoint, and the new host has the join code. If a
 // host that was silent has been heard again, the BIND gets ERROR 4, as those of reservations
 // that have ended. While no player has the place, and until the code has moved, a join gets the
 // MigrationWaitError, except at a silent host, which may come back.

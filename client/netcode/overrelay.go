@@ -86,7 +86,7 @@ func MigrateRelay(ctx context.Context, relay *api.Client, joinCode string, old *
 	}
 }
 
-// isTaken reports whether another player was the host first, or the new host has left as well.
+// isTaken reports whether the turn has passed, or the new host has left as well.
 func isTaken(err error) bool {
 	var ended client.EndedError
 	var refused client.RefusedError

@@ -129,8 +129,8 @@ namespace Ferry {
         /// <summary>Goes on with a match whose host has left. All players of the match call it, within 10 s after their
         /// last message to the relay. It returns the ticket of the player's next session: that of a host, without
         /// HostConnectionData, or that of a player of the match's next host. Bind it at once, and dispose of the old
-        /// session then. Of up to four players with a host's ticket the first that is bound is the host; the Bind of the
-        /// others ends with error 4, and they call Migrate again, with the same arguments. While the relay still waits for
+        /// session then. A host's ticket that is not bound within 2 s goes to the next player that asks; then Bind
+        /// ends with error 4, and the player calls Migrate again, with the same arguments. While the relay still waits for
         /// the host, Migrate asks again: a host that crashed counts as one that has left after some seconds of silence.
         /// TimeoutException: the relay still waits. RelayApiException: see MatchIsOver; or the server refuses.</summary>
         /// <param name="hostConnectionData">that of the player's ticket</param>

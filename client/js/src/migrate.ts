@@ -20,8 +20,8 @@ const LONGEST_WAIT = 1000
 /**
  * Goes on with a match whose host has left. All its players call it, with their own allocation and the join code. It
  * returns the allocation of the player's next connection: that of a host, without hostConnectionData, or that of a joiner
- * of the match's next host. Open it at once, before the old connection is closed. Of up to four players with a host's
- * allocation the first that is bound is the host; open of the others throws "not-found", and they call migrate again.
+ * of the match's next host. Open it at once, before the old connection is closed: a host's allocation that is not bound
+ * within 2 s goes to the next player that asks. Then open throws "not-found", and the player calls migrate again.
  *
  * While the relay still waits for the host, migrate asks again until signal ends it: a host that crashed counts as one that
  * has left after some seconds of silence. It throws a RelayError "match-over", an ApiError, or the reason of signal.

@@ -19,15 +19,15 @@ import (
 // The times of a [migration], which its pace divides.
 const (
 	migrationBind  = 10 * time.Second // an unbound candidate expires
+	migrationTurn  = 2 * time.Second  // and yields to another player
 	migrationCall  = time.Second      // a caller waits for the store or a relay
 	migrationStall = 12 * time.Second // the longest pause of a process
 	migrationPlay  = 5 * time.Second  // a host stays at most
 )
 
 const (
-	migrationPlayers    = 6
-	migrationRounds     = 4 // hosts that take the place of the one before
-	migrationCandidates = 4 // of a host, see engine.Server.MigrateHost
+	migrationPlayers = 6
+	migrationRounds  = 4 // hosts that take the place of the one before
 )
 
 // RunMigration has all players of a match ask for the place of its host, and of three hosts
@@ -94,12 +94,12 @@ type migration struct {
 	rnd  *rand.Rand
 	calm bool // there are no more faults
 	// hosts are those that were bound, in this order. The last one has left if hostLeft is set.
-	hosts      []proto.AllocationID
-	hostLeft   bool
-	candidates []migrationCandidate
-	next       int
-	faults     int
-	refused    int // BINDs of candidates that were too late
+	hosts     []proto.AllocationID
+	hostLeft  bool
+	candidate migrationCandidate // zero: none
+	next      int
+	faults    int
+	refused   int // BINDs of candidates that were too late
 }
 
 // migrationCandidate is a reservation for the place of the last host.
@@ -244,7 +244,7 @@ func (r migrationRelay) MigrateHost(ctx context.Context, q alloc.MigrationReques
 	return alloc.Reservation{ID: a.id}, r.x.directory.SetHome(ctx, a.id, theirs)
 }
 
-// reserve is the rule of the engine: four candidates, one for each player.
+// reserve is the rule of the engine: one candidate at a time.
 func (x *migration) reserve(q *alloc.MigrationRequest) (proto.AllocationID, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -256,14 +256,13 @@ func (x *migration) reserve(q *alloc.MigrationRequest) (proto.AllocationID, erro
 		return proto.AllocationID{}, alloc.HostPresentError{Host: x.hosts[len(x.hosts)-1]}
 	}
 	now := time.Now()
-	x.candidates = slices.DeleteFunc(x.candidates, func(c migrationCandidate) bool { return c.player == player || !now.Before(c.expires) })
-	if len(x.candidates) == migrationCandidates {
-		return proto.AllocationID{}, alloc.MigrationWaitError{Reason: "four", RetryAfter: time.Second}
+	if c := x.candidate; c.player != player && now.Before(c.expires.Add((migrationTurn-migrationBind)/x.pace)) {
+		return proto.AllocationID{}, alloc.MigrationWaitError{Reason: "another player", RetryAfter: time.Second}
 	}
 	id := host(x.next)
 	x.next++
 	x.announcer.HostReserved(id, production.Hash())
-	x.candidates = append(x.candidates, migrationCandidate{id, player, now.Add(migrationBind / x.pace)})
+	x.candidate = migrationCandidate{id, player, now.Add(migrationBind / x.pace)}
 	return id, nil
 }
 
@@ -271,13 +270,12 @@ func (x *migration) reserve(q *alloc.MigrationRequest) (proto.AllocationID, erro
 func (x *migration) bind(id proto.AllocationID) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	i := slices.IndexFunc(x.candidates, func(c migrationCandidate) bool { return c.id == id && time.Now().Before(c.expires) })
-	if i < 0 {
+	if c := x.candidate; c.id != id || !time.Now().Before(c.expires) {
 		x.refused++
 		return false
 	}
 	x.announcer.HostMigrated(production.Hash(), x.code, x.hosts[len(x.hosts)-1], id)
-	x.hosts, x.hostLeft, x.candidates = append(x.hosts, id), false, nil
+	x.hosts, x.hostLeft, x.candidate = append(x.hosts, id), false, migrationCandidate{}
 	return true
 }
 
@@ -324,7 +322,7 @@ func (x *migration) play(services []*alloc.Service, p int) {
 		case err == nil && (x.roll(10) == 0 || p > 0 && x.roll(3) == 0): // The answer is lost, or the player disappears for a while.
 			x.pause(2 * migrationBind)
 		case err == nil:
-			x.pause(2 * time.Second)
+			x.pause(migrationTurn)
 			if !x.bind(res.ID) {
 				continue
 			}

@@ -1305,10 +1305,10 @@ var rules = []mutant{
 		by:   killer{"./engine", "TestMigrationDepartures", ""},
 	},
 	{
-		rule: "migration: four players at most",
+		rule: "migration: one candidate at a time",
 		in:   "engine",
-		old:  `if len(all) < c.migrations.most {`,
-		now:  `if len(all) < c.migrations.most || true {`,
+		old:  `if !taken || c.isSamePlayer(&x, joiner) {`,
+		now:  `if true || !taken || c.isSamePlayer(&x, joiner) {`,
 		by:   killer{"./engine", "TestMigrationTakeOver", ""},
 	},
 	{
@@ -1321,23 +1321,29 @@ var rules = []mutant{
 	{
 		rule: "migration: a candidate that never binds yields",
 		in:   "engine",
-		old:  `	return slices.IndexFunc(all, func(x candidate) bool { return c.isOverdue(x.Joiner, now) })`,
-		now:  `	return -1`,
+		old:  `	if tick(now) > x.Since+turn {`,
+		now:  `	if false && tick(now) > x.Since+turn {`,
 		by:   killer{"./engine", "TestMigrationAgain", ""},
 	},
 	{
-		rule: "migration: the first BIND ends the other reservations",
+		rule: "migration: a player that let its turn pass comes last",
 		in:   "engine",
-		old: `	c.endCandidates(former, e.ID)
-	s.removeCandidate(e.ID)`,
-		now: `	s.removeCandidate(e.ID)`,
-		by:  killer{"./engine", "TestMigrationTakeOver", ""},
+		old:  `		turn = c.migrations.bindWithin`,
+		now:  `		turn = turnTicks`,
+		by:   killer{"./engine", "TestMigrationAgain", ""},
+	},
+	{
+		rule: "migration: a player that asks again gets no more time",
+		in:   "engine",
+		old:  `			x.Since = old.Since`,
+		now:  `			_ = old.Since`,
+		by:   killer{"./engine", "TestMigrationAgain", ""},
 	},
 	{
 		rule: "migration: a host that is back keeps its place",
 		in:   "engine",
-		old:  `if host, live := c.shared.table.ByID(former); live && c.isSilent(&host, now) {`,
-		now:  `if _, live := c.shared.table.ByID(former); live {`,
+		old:  `live && c.isSilent(&host, now) || c.migrations.migrationOf(former, now) != nil {`,
+		now:  `live && host.ID == former || c.migrations.migrationOf(former, now) != nil {`,
 		by:   killer{"./engine", "TestMigrationReturn", ""},
 	},
 	{
