@@ -3,6 +3,7 @@ package alloc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -33,13 +34,23 @@ var (
 	ErrAdmissionUnavailable error = unavailableError("alloc: admission unavailable")
 	// ErrDraining: the relay is shutting down and accepts no new hosts.
 	ErrDraining = errors.New("alloc: relay is draining")
-	// ErrPlayerLimit: the player has as many live hosts, joiners or seats at the relay as
-	// one player may, and all of them are in use.
+	// ErrPlayerLimit: the player has as much at the relay as one player may, and all of it is in
+	// use. See [PlayerLimitError].
 	ErrPlayerLimit = errors.New("alloc: too many live allocations of the player")
 	// ErrOutstanding: the player has too many allocations that are reserved and
 	// not bound; each counts until it is bound or expires.
 	ErrOutstanding = errors.New("alloc: too many allocations reserved and not bound")
 )
+
+// PlayerLimitError is an [ErrPlayerLimit] that names the limit, as engine.PlayerLimits does:
+// "hosts", "joiners", "joiners_per_host" or "seats".
+type PlayerLimitError struct{ Limit string }
+
+// Error names the limit.
+func (e PlayerLimitError) Error() string { return fmt.Sprintf("%v: %s", ErrPlayerLimit, e.Limit) }
+
+// Is reports that e is an ErrPlayerLimit.
+func (PlayerLimitError) Is(target error) bool { return target == ErrPlayerLimit }
 
 type unavailableError string
 

@@ -320,7 +320,7 @@ type ReturnEvent ReserveEvent
 
 // PlayerLimitEvent reports a reservation that [Config].PlayerLimits refused.
 type PlayerLimitEvent struct {
-	Limit string // "hosts", "joiners" or "seats"
+	Limit string // that of alloc.PlayerLimitError
 	// Newest is the player's newest live allocation of that role, zero if it has none.
 	Newest proto.AllocationID
 	Host   proto.AllocationID // that the player would join; zero for a host

@@ -6,9 +6,10 @@ import (
 )
 
 const (
-	mPlayerHosts   = 2
-	mPlayerJoiners = 3
-	mPlayerSeats   = 6
+	mPlayerHosts          = 2
+	mPlayerJoiners        = 4
+	mPlayerJoinersPerHost = 3
+	mPlayerSeats          = 6
 )
 
 // replaced returns the player's own allocations that end for its next one, and false if it
@@ -22,6 +23,16 @@ func (m *model) replaced(c *mReservation) (old []*mAlloc, ok bool) {
 		if a.individual && a.player == c.player && a.tenant == c.tenant && a.role == c.role {
 			own = append(own, a)
 		}
+	}
+	atHost := func(a *mAlloc) bool { return a.match == c.match }
+	tooManyAtHost := func(own []*mAlloc) bool {
+		n := 1
+		for _, a := range own {
+			if atHost(a) {
+				n++
+			}
+		}
+		return c.role == "joiner" && n > mPlayerJoinersPerHost
 	}
 	tooMany := func(own []*mAlloc) bool {
 		seats := 1 + c.max
@@ -42,12 +53,23 @@ func (m *model) replaced(c *mReservation) (old []*mAlloc, ok bool) {
 	slices.SortFunc(own, func(a, b *mAlloc) int {
 		return cmp.Or(cmp.Compare(since(a), since(b)), cmp.Compare(a.number, b.number))
 	})
+	isSilent := func(a *mAlloc) bool { return m.closed[a.at] || m.isOver(a.received, 10_000) }
+	for tooManyAtHost(own) {
+		i := slices.IndexFunc(own, func(a *mAlloc) bool { return atHost(a) && isSilent(a) })
+		if i < 0 {
+			m.cover("player: too many of its own at the host, all in use")
+			return nil, false
+		}
+		m.cover("player: its own silent one at the host ends for the next one")
+		old, own = append(old, own[i]), slices.Delete(own, i, i+1)
+	}
 	for tooMany(own) {
-		if len(own) == 0 || !m.closed[own[0].at] && !m.isOver(own[0].received, 10_000) {
+		i := slices.IndexFunc(own, isSilent)
+		if i < 0 {
 			m.cover("player: too many of its own, all in use")
 			return nil, false
 		}
-		old, own = append(old, own[0]), own[1:]
+		old, own = append(old, own[i]), slices.Delete(own, i, i+1)
 	}
 	if len(old) > 0 {
 		m.cover("player: its own silent " + c.role + " ends for the next one")

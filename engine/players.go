@@ -22,6 +22,8 @@ type PlayerLimits struct {
 	Hosts int
 	// Joiners is how many joiners a player has at once. Default 8.
 	Joiners int
+	// JoinersPerHost is how many of them a player has at one host. Default 4.
+	JoinersPerHost int
 	// Seats is how many seats a player's hosts take together, see [Config].MaxSeats. Default:
 	// those of four hosts with [Config].MaxConnections each.
 	Seats int
@@ -29,8 +31,9 @@ type PlayerLimits struct {
 
 // The defaults of [PlayerLimits].
 const (
-	DefaultPlayerHosts   = 4
-	DefaultPlayerJoiners = 8
+	DefaultPlayerHosts          = 4
+	DefaultPlayerJoiners        = 8
+	DefaultPlayerJoinersPerHost = 4
 )
 
 type playerLimit uint8
@@ -39,10 +42,11 @@ const (
 	playerHosts playerLimit = iota
 	playerJoiners
 	playerSeats
+	playerJoinersPerHost
 	numPlayerLimits
 )
 
-var playerLimitNames = [numPlayerLimits]string{"hosts", "joiners", "seats"}
+var playerLimitNames = [numPlayerLimits]string{"hosts", "joiners", "seats", "joiners_per_host"}
 
 // maxPlayerLimit is more than any relay holds.
 const maxPlayerLimit = 1 << 26
@@ -53,7 +57,7 @@ func (l PlayerLimits) withDefaults(maxConnections int, unlimited bool) PlayerLim
 		otherwise int
 	}{
 		{&l.Hosts, DefaultPlayerHosts}, {&l.Joiners, DefaultPlayerJoiners},
-		{&l.Seats, DefaultPlayerHosts * (maxConnections + 1)},
+		{&l.JoinersPerHost, DefaultPlayerJoinersPerHost}, {&l.Seats, DefaultPlayerHosts * (maxConnections + 1)},
 	} {
 		*f.value = cmp.Or(*f.value, f.otherwise)
 		if unlimited || *f.value < 0 {
@@ -68,7 +72,8 @@ func (l PlayerLimits) validate() error {
 		name       string
 		value, max int
 	}{
-		{"Hosts", l.Hosts, maxPlayerLimit}, {"Joiners", l.Joiners, maxPlayerLimit}, {"Seats", l.Seats, maxMaxSeats},
+		{"Hosts", l.Hosts, maxPlayerLimit}, {"Joiners", l.Joiners, maxPlayerLimit},
+		{"JoinersPerHost", l.JoinersPerHost, maxPlayerLimit}, {"Seats", l.Seats, maxMaxSeats},
 	} {
 		if f.value > f.max {
 			return fmt.Errorf("engine: PlayerLimits.%s is %d, want at most %d", f.name, f.value, f.max)
@@ -110,14 +115,16 @@ type playerUse struct {
 
 func newPlayers() players {
 	return players{
-		limits:   PlayerLimits{Hosts: maxMaxSeats, Joiners: maxMaxSeats, Seats: maxMaxSeats},
+		limits:   PlayerLimits{}.withDefaults(0, true),
 		byPlayer: make(map[alloc.PlayerHash]playerUse),
 	}
 }
 
-// fits returns the limit if the player may have no more.
-func (p *players) fits(u playerUse, role alloc.Role, seats int64) (playerLimit, bool) {
+// fits returns the limit if the player may have no more. It has atHost joiners at the host.
+func (p *players) fits(u playerUse, role alloc.Role, seats int64, atHost int) (playerLimit, bool) {
 	switch {
+	case role != alloc.RoleHost && atHost >= p.limits.JoinersPerHost:
+		return playerJoinersPerHost, false
 	case role != alloc.RoleHost:
 		return playerJoiners, int64(u.joiners) < int64(p.limits.Joiners)
 	case int64(u.hosts) >= int64(p.limits.Hosts):
@@ -171,25 +178,18 @@ func (c *control) changePlayer(h table.Handle, link func(*playerUse, *table.Acco
 	c.players.byPlayer[player] = u
 }
 
-// yieldingAllocations returns those of the player and the role that were silent for longest, each
-// for playerSilence at least, and as many as must end for a new one; alloc.ErrPlayerLimit if these
-// are too few.
-func (c *control) yieldingAllocations(m *claims, now int64) ([]table.Handle, error) {
-	if !m.individual {
-		return nil, nil
-	}
-	use, seats := c.players.byPlayer[m.player], 1+int64(m.maxConnections)
-	limit, ok := c.players.fits(use, m.role, seats)
-	if ok {
-		return nil, nil
-	}
-	type silent struct {
-		h     table.Handle
-		heard table.Tick
-	}
-	var all []silent
-	var newest proto.AllocationID
-	for slot := use.newest; slot != 0; slot = c.shared.table.AccountAt(slot - 1).NextOfPlayer {
+// ownAllocation is one of the player that reserves.
+type ownAllocation struct {
+	h      table.Handle
+	atHost bool // of the reservation
+	yields bool // its client is silent or has gone
+	heard  table.Tick
+}
+
+// ownAllocations returns those of the player and the role of m, those that were silent for longest
+// first, and the newest.
+func (c *control) ownAllocations(m *claims, now int64) (all []ownAllocation, newest proto.AllocationID) {
+	for slot := c.players.byPlayer[m.player].newest; slot != 0; slot = c.shared.table.AccountAt(slot - 1).NextOfPlayer {
 		h := c.shared.table.HandleAt(slot - 1)
 		e, _ := c.shared.table.At(h)
 		if e.Role != table.Role(m.role) {
@@ -198,39 +198,74 @@ func (c *control) yieldingAllocations(m *claims, now int64) ([]table.Handle, err
 		if newest.IsZero() {
 			newest = e.ID
 		}
-		heard, _ := c.shared.table.LastSeen(h)
+		a := ownAllocation{h: h, atHost: c.shared.table.Account(h).Match == m.match}
+		a.heard, _ = c.shared.table.LastSeen(h)
 		switch {
 		case !e.Endpoint.IsZero() && !c.isOpen(e.Endpoint):
-			heard = 0
-		case c.pause.active || tick(now) <= c.pause.extend(heard, playerSilence):
-			continue // Alive, or all seem silent since the fault may be the relay's.
+			a.heard, a.yields = 0, true
+		default: // While expiry pauses, all seem silent since the fault may be the relay's.
+			a.yields = !c.pause.active && tick(now) > c.pause.extend(a.heard, playerSilence)
 		}
-		all = append(all, silent{h, heard})
+		all = append(all, a)
 	}
 	slices.Reverse(all) // The oldest first, of those that were silent for equally long.
-	slices.SortStableFunc(all, func(a, b silent) int { return int(a.heard) - int(b.heard) })
-	var out []table.Handle
-	for _, s := range all {
-		out = append(out, s.h)
+	slices.SortStableFunc(all, func(a, b ownAllocation) int { return int(a.heard) - int(b.heard) })
+	return all, newest
+}
+
+// yieldingAllocations returns those of the player that were silent for longest, each for
+// playerSilence at least, and as many as must end for a new one; alloc.PlayerLimitError if these are
+// too few.
+func (c *control) yieldingAllocations(m *claims, now int64) (out []table.Handle, err error) {
+	if !m.individual {
+		return nil, nil
+	}
+	use, seats := c.players.byPlayer[m.player], 1+int64(m.maxConnections)
+	atHost := int(use.joiners) // at most
+	if _, ok := c.players.fits(use, m.role, seats, atHost); ok {
+		return nil, nil
+	}
+	own, newest := c.ownAllocations(m, now)
+	atHost = 0
+	for _, a := range own {
+		if a.atHost {
+			atHost++
+		}
+	}
+	limit, ok := c.players.fits(use, m.role, seats, atHost)
+	for !ok {
+		i := slices.IndexFunc(own, func(a ownAllocation) bool { return a.yields && (a.atHost || limit != playerJoinersPerHost) })
+		if i < 0 {
+			return nil, c.refusePlayer(m, limit, newest)
+		}
+		a := own[i]
+		own = slices.Delete(own, i, i+1)
+		out = append(out, a.h)
+		if a.atHost {
+			atHost--
+		}
 		if m.role == alloc.RoleHost {
 			use.hosts--
-			use.seats -= c.seatsOf(s.h)
+			use.seats -= c.seatsOf(a.h)
 		} else {
 			use.joiners--
 		}
-		if limit, ok = c.players.fits(use, m.role, seats); ok {
-			return out, nil
-		}
+		limit, ok = c.players.fits(use, m.role, seats, atHost)
 	}
+	return out, nil
+}
+
+func (c *control) refusePlayer(m *claims, limit playerLimit, newest proto.AllocationID) error {
 	c.players.refused[limit].Add(1)
+	err := alloc.PlayerLimitError{Limit: playerLimitNames[limit]}
 	if c.hooks.OnPlayerLimit != nil {
-		event := PlayerLimitEvent{Newest: newest, Limit: playerLimitNames[limit]}
+		event := PlayerLimitEvent{Newest: newest, Limit: err.Limit}
 		if m.role == alloc.RoleJoiner {
 			event.Host = m.match
 		}
 		c.hooks.OnPlayerLimit(event)
 	}
-	return nil, alloc.ErrPlayerLimit
+	return err
 }
 
 func (c *control) replaceAllocations(old []table.Handle) {

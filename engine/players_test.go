@@ -27,6 +27,15 @@ func (r *rig) wantHost(player string, most int, want error) *mReservation {
 	return card
 }
 
+func (r *rig) wantJoiner(player string, host *mReservation, want error) *mReservation {
+	r.t.Helper()
+	card, err := r.reserve(alloc.RoleJoiner, host, player, 0)
+	if !errors.Is(err, want) || want == nil && err != nil {
+		r.t.Fatalf("a joiner of %s: %v, want %v", player, err, want)
+	}
+	return card
+}
+
 func TestPlayerLimits(t *testing.T) {
 	t.Parallel()
 	r := newPlayerRig(t, PlayerLimits{})
@@ -38,16 +47,16 @@ func TestPlayerLimits(t *testing.T) {
 	}
 	r.wantHost("ann", 1, alloc.ErrPlayerLimit)
 	r.wantHost("bert", 100, nil)
-	for i := range 9 {
-		card, err := r.reserve(alloc.RoleJoiner, last, "ann", 0)
-		if want := i == 8; errors.Is(err, alloc.ErrPlayerLimit) != want {
-			t.Fatalf("joiner %d: %v", i, err)
-		}
-		if err == nil {
-			joiner = card
+	other := r.wantHost("carl", 100, nil)
+	for _, host := range []*mReservation{other, last} {
+		for range 4 {
+			joiner = r.wantJoiner("ann", host, nil)
 		}
 	}
-	if n := r.live(); n != 4+1+8 {
+	r.wantJoiner("ann", last, alloc.PlayerLimitError{Limit: "joiners_per_host"})
+	third := r.wantHost("carl", 100, nil)
+	r.wantJoiner("ann", third, alloc.PlayerLimitError{Limit: "joiners"})
+	if n := r.live(); n != 4+1+2+8 {
 		t.Errorf("%d are alive: one ended that is in use", n)
 	}
 	r.control.end(r.entry(last).Handle, EndClosed)
@@ -57,12 +66,13 @@ func TestPlayerLimits(t *testing.T) {
 	for l := range counted {
 		counted[l] = r.control.players.refused[l].Load()
 	}
-	if want := [numPlayerLimits]uint64{playerHosts: 2, playerJoiners: 1}; counted != want {
+	if want := [numPlayerLimits]uint64{playerHosts: 2, playerJoiners: 1, playerJoinersPerHost: 1}; counted != want {
 		t.Errorf("%v are counted as refused, want %v", counted, want)
 	}
 	id := func(m *mReservation) proto.AllocationID { return proto.AllocationID(m.id) }
 	if want := []PlayerLimitEvent{
-		{Limit: "hosts", Newest: id(last)}, {Limit: "joiners", Newest: id(joiner), Host: id(last)},
+		{Limit: "hosts", Newest: id(last)}, {Limit: "joiners_per_host", Newest: id(joiner), Host: id(last)},
+		{Limit: "joiners", Newest: id(joiner), Host: id(third)},
 		{Limit: "hosts", Newest: id(next)},
 	}; !slices.Equal(events, want) {
 		t.Errorf("reported %v, want %v", events, want)
@@ -190,5 +200,64 @@ func TestSessionRoom(t *testing.T) {
 	if want := ownerOf(alloc.Tenant{Project: "p"}.Hash(), alloc.HashPlayer(alloc.Tenant{Project: "p"}, "host"), true,
 		proto.AllocationID{}); !ok || owner != want {
 		t.Errorf("the host is of %+v, want %+v", owner, want)
+	}
+}
+
+// TestPlayerJoinersPerHost: one player does not take all places of a host. Its own one at that host
+// that was silent for longest yields, and none at another host does.
+func TestPlayerJoinersPerHost(t *testing.T) {
+	t.Parallel()
+	refused := alloc.PlayerLimitError{Limit: "joiners_per_host"}
+	r := newPlayerRig(t, PlayerLimits{JoinersPerHost: 2})
+	host, other := r.host(udpN(1), 8), r.host(udpN(2), 8)
+	elsewhere := r.unlinkedOf("ann", udpN(3), other)
+	first := r.unlinkedOf("ann", udpN(4), host)
+	second := r.unlinkedOf("ann", udpN(5), host)
+	r.link(elsewhere, udpN(3))
+	r.link(second, udpN(5))
+	r.wantJoiner("ann", host, refused)
+	r.wantJoiner("bert", host, nil)
+	// Two fall silent and live on, since they receive; the one at the other host is older.
+	r.each(time.Second, 10*time.Second, func(int) {
+		r.feed(udpN(1), relayMessage(host.id, second.id, 10))
+		r.feed(udpN(2), relayMessage(other.id, elsewhere.id, 10))
+		r.feed(udpN(4), pingMessage(first.id))
+		r.wantJoiner("ann", host, refused)
+	})
+	r.advance(250 * time.Millisecond)
+	r.wantJoiner("ann", host, nil)
+	if r.entry(second).Handle != 0 || r.entry(first).Handle == 0 || r.entry(elsewhere).Handle == 0 {
+		t.Errorf("not its own silent one at the host has ended: %+v", r.ended)
+	}
+	r.wantJoiner("ann", host, refused)
+	if n := r.counted(outRejected); n != 0 {
+		t.Errorf("%d REJECTED were sent", n)
+	}
+	r.many = true // the holders of a static token
+	for range 6 {
+		r.wantJoiner("token", host, nil)
+	}
+}
+
+// TestPlayerJoinersAfterARestart: joiners that come back count again at their host, and all do,
+// above the limit as well.
+func TestPlayerJoinersAfterARestart(t *testing.T) {
+	t.Parallel()
+	for _, file := range []bool{true, false} {
+		r := newPlayerRig(t, PlayerLimits{})
+		r.restart(true) // The run before wrote no file.
+		host := r.host(udpN(1), 8)
+		var joiners []*mReservation
+		for i := range 3 {
+			joiners = append(joiners, r.unlinkedOf("ann", udpN(i+2), host))
+		}
+		r.restart(file)
+		r.control.players.limits = PlayerLimits{JoinersPerHost: 2}.withDefaults(alloc.DefaultMaxConnections, false)
+		r.bind(host, udpN(1), 2)
+		r.wantJoiner("ann", host, nil)
+		for i, j := range joiners {
+			r.bind(j, udpN(i+2), 2)
+		}
+		r.wantJoiner("ann", host, alloc.PlayerLimitError{Limit: "joiners_per_host"})
 	}
 }

@@ -89,11 +89,11 @@ package engine
 // gives; the holders of a static token may be many, and each of them is REJECTED. Such a
 // player's CONNECT_REQUESTs to a full host draw on its new links, answered or not.
 //
-// A player, in the same sense, has a limited number of live hosts, joiners and seats of its
-// hosts ([PlayerLimits]). A reservation beyond ends its own allocations of the same role that
-// were silent for longest, as many as need be, if each was silent for more than 10 s or its
-// session is closed; their clients get no message. Otherwise the reservation is refused and
-// none ends.
+// A player, in the same sense, has a limited number of live hosts, joiners, joiners at one host
+// and seats of its hosts ([PlayerLimits]). A reservation beyond ends its own allocations of the
+// same role, or of that host, that were silent for longest, as many as need be, if each was
+// silent for more than 10 s or its session is closed; their clients get no message. Otherwise
+// the reservation is refused and none ends.
 //
 // Path validation, as in RFC 9000, section 8: the source of a BIND over plain UDP may
 // be forged. A new path is

@@ -449,6 +449,9 @@ var modelRules = []string{
 	"path: unvalidated, beyond the allowance", "path: excess of a path", "path: excess of a network", "path: excess of all",
 	"path: excess in a private network",
 	"path: a reply beyond the allowance",
+	"player: its own silent host ends for the next one", "player: its own silent joiner ends for the next one",
+	"player: its own silent one at the host ends for the next one",
+	"player: too many of its own at the host, all in use", "player: too many of its own, all in use",
 	"grace: a reply waits for a busy worker", "grace: a due allocation received something in time",
 }
 

@@ -151,7 +151,9 @@ func (s *sim) boot(sealer *seal.Sealer, limits bool, left statefile.PreviousRun)
 	s.control = newControl(s.shared, Hooks{OnLargeMessage: s.onLargeMessage}, wake)
 	s.control.recover(left)
 	s.control.migrations = newMigrations(cfg)
-	s.control.players.limits = PlayerLimits{Hosts: mPlayerHosts, Joiners: mPlayerJoiners, Seats: mPlayerSeats}.withDefaults(3, !limits)
+	s.control.players.limits = PlayerLimits{
+		Hosts: mPlayerHosts, Joiners: mPlayerJoiners, JoinersPerHost: mPlayerJoinersPerHost, Seats: mPlayerSeats,
+	}.withDefaults(3, !limits)
 	s.control.sendTotals = func() (n sendCounts) { return n }
 	s.control.isOpen = func(ep endpoint.Endpoint) bool { return !s.model.closed[addrOf(ep)] }
 	s.control.drain.finish = func() {}

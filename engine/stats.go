@@ -25,8 +25,8 @@ type Stats struct {
 	// Seats are taken, see [Config].MaxSeats.
 	Seats int
 
-	// PlayerRefused counts reservations above [Config].PlayerLimits, by the limit: "hosts",
-	// "joiners" and "seats". PlayerReplaced counts the allocations that ended for their player's
+	// PlayerRefused counts reservations above [Config].PlayerLimits, by the limit of
+	// alloc.PlayerLimitError. PlayerReplaced counts the allocations that ended for their player's
 	// next one.
 	PlayerRefused  map[string]uint64
 	PlayerReplaced uint64

@@ -247,6 +247,9 @@ func TestRefusedByRules(t *testing.T) {
 		{alloc.DeniedError{}, 403, 15403, "not admitted"},
 		{alloc.ErrProjectInactive, 403, 15006, "not active"},
 		{alloc.ErrPlayerLimit, 429, 15429, "this player has as many live hosts"},
+		{alloc.PlayerLimitError{Limit: "of a later version"}, 429, 15429, "this player has as many live hosts"},
+		{alloc.PlayerLimitError{Limit: "joiners_per_host"}, 429, 15429, "live joins at this host (player_seats_per_host)"},
+		{alloc.PlayerLimitError{Limit: "hosts"}, 429, 15429, "(player_hosts)"},
 		{alloc.ErrProjectQuota, 429, 15429, "the project has as much"},
 	} {
 		x.relay.failWith(c.err)

@@ -67,6 +67,26 @@ func hostPresentProblem(err error) *api.Problem {
 	return p
 }
 
+// playerLimits has what a player has too many of, and the setting of ferry, by the limit. A relay of
+// an earlier version does not name it.
+var playerLimits = map[string]string{
+	"":                 "live hosts, joins or reserved seats",
+	"hosts":            "live hosts (player_hosts)",
+	"joiners":          "live joins (twice player_hosts)",
+	"joiners_per_host": "live joins at this host (player_seats_per_host)",
+	"seats":            "seats of its live hosts (player_hosts times max_connections and one)",
+}
+
+func playerLimitProblem(err error) *api.Problem {
+	e, _ := errors.AsType[alloc.PlayerLimitError](err)
+	what, ok := playerLimits[e.Limit]
+	if !ok {
+		what = playerLimits[""]
+	}
+	text := "this player has as many " + what + " as one player may: end one; one that is silent for 10 s ends by itself"
+	return withRetryAfter(statusProblem(http.StatusTooManyRequests, text), retryPlayerLimit)
+}
+
 func problemOf(err error) *api.Problem {
 	var denied alloc.DeniedError
 	switch {
@@ -97,8 +117,7 @@ func problemOf(err error) *api.Problem {
 		return withRetryAfter(api.NewProblem(http.StatusServiceUnavailable, api.CodeNoSuitableRelay,
 			"the relay takes no new allocations"), retryDraining)
 	case errors.Is(err, alloc.ErrPlayerLimit):
-		return withRetryAfter(statusProblem(http.StatusTooManyRequests,
-			"this player has as many live hosts, joins or reserved seats as one player may: end one; one that is silent for 10 s ends by itself"), retryPlayerLimit)
+		return playerLimitProblem(err)
 	case errors.Is(err, alloc.ErrOutstanding):
 		return withRetryAfter(statusProblem(http.StatusTooManyRequests,
 			"too many allocations that are not bound yet"), retryOutstanding)

@@ -252,6 +252,26 @@ func TestMigrationVersions(t *testing.T) {
 	}
 }
 
+// TestPlayerLimits: the limit arrives with the error; a relay of an earlier version does not name it,
+// and an API process of an earlier version knows the error.
+func TestPlayerLimits(t *testing.T) {
+	t.Parallel()
+	x := startTestCluster(t)
+	want := alloc.PlayerLimitError{Limit: "joiners_per_host"}
+	x.relay.failWith(fmt.Errorf("deep inside: %w", want))
+	_, err := x.remote().ReserveJoiner(testContext(t), alloc.JoinerRequest{Tenant: testHost().Tenant, Host: proto.AllocationID{1}})
+	if got, _ := errors.AsType[alloc.PlayerLimitError](err); got != want {
+		t.Errorf("%v arrives as %v", want, err)
+	}
+	unsure, err := (&relayConn{}).parseRefusal(429, []byte(`{"error":"player-limit","detail":""}`))
+	if unsure || !errors.Is(err, alloc.ErrPlayerLimit) {
+		t.Errorf("of an earlier version: %v", err)
+	}
+	if body, _ := json.Marshal(refusalOf(want).answer()); !strings.HasPrefix(string(body), `{"error":"player-limit","detail":`) {
+		t.Errorf("to an earlier version: %s", body)
+	}
+}
+
 // TestUnknownErrors checks that the caller gets alloc.ErrUnavailable for an unknown
 // error, that the text stays in the relay's log, and that a panic ends only its call.
 func TestUnknownErrors(t *testing.T) {

@@ -36,8 +36,9 @@
 //
 // An answer has status 200 and the result, or another status and {"error": name, "detail": text}.
 // The errors of package alloc and of [Operator] are sent by name; "migration" has the reason and
-// the time to wait in two further members, "host-present" the id of the host. All other errors
-// become alloc.ErrUnavailable with the reason in the text.
+// the time to wait in two further members, "host-present" the id of the host, and "player-limit" the
+// limit, which earlier versions do not send. All other errors become alloc.ErrUnavailable with the
+// reason in the text.
 //
 // # Idempotency of reservations
 //

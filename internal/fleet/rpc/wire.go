@@ -147,6 +147,8 @@ type (
 		RetryAfterMs int64  `json:"retryAfterMs,omitempty"`
 		// Host is that of alloc.HostPresentError, only with "host-present".
 		Host string `json:"host,omitempty"`
+		// Limit is that of alloc.PlayerLimitError, only with "player-limit".
+		Limit string `json:"limit,omitempty"`
 	}
 )
 
@@ -524,10 +526,11 @@ type refusal struct {
 	reason     string
 	retryAfter time.Duration
 	host       proto.AllocationID
+	limit      string
 }
 
 func (r refusal) answer() refusalAnswer {
-	a := refusalAnswer{Error: r.name, Detail: r.detail, Reason: r.reason, RetryAfterMs: r.retryAfter.Milliseconds()}
+	a := refusalAnswer{Error: r.name, Detail: r.detail, Reason: r.reason, RetryAfterMs: r.retryAfter.Milliseconds(), Limit: r.limit}
 	if !r.host.IsZero() {
 		a.Host = r.host.String()
 	}
@@ -553,6 +556,8 @@ func refusalOf(err error) refusal {
 			r.reason, r.retryAfter = wait.Reason, wait.RetryAfter
 			present, _ := errors.AsType[alloc.HostPresentError](err)
 			r.host = present.Host
+			limit, _ := errors.AsType[alloc.PlayerLimitError](err)
+			r.limit = limit.Limit
 			return r
 		}
 	}
@@ -577,6 +582,8 @@ func (a *refusalAnswer) cause() (error, error) {
 		}
 		id, invalid := parseID("host", a.Host)
 		return alloc.HostPresentError{Host: id}, invalid
+	case alloc.ErrPlayerLimit:
+		return alloc.PlayerLimitError{Limit: a.Limit}, nil
 	default:
 		return err, nil
 	}

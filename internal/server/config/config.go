@@ -92,6 +92,7 @@ type Config struct {
 	PlayerPerMinute    int `key:"player_per_minute" group:"limits" usage:"rate limit of a player's token, in requests per minute and API call; a third of it may be reserved and not bound; raise it for a static token that many players share" min:"1" max:"1000000000"`
 	ServerPerMinute    int `key:"server_per_minute" group:"limits" usage:"rate limit of a token of kind server, in requests per minute and API call; a tenth of it may be unknown join codes" min:"1" max:"1000000000"`
 	PlayerHosts        int `key:"player_hosts" group:"limits" usage:"maximum number of live hosts of a player at a relay, which may all have max_connections players; and twice as many live joins, also of a player that a backend names; beyond it, its own longest-silent one ends if it was silent for 10 s, otherwise the call is refused; a player is a subject of issuers; 0: no limit" min:"0" max:"67108864"`
+	PlayerSeatsPerHost int `key:"player_seats_per_host" group:"limits" usage:"maximum number of live joins of a player at one host, also of one that a backend names; beyond it, as for player_hosts; 0: no limit" min:"0" max:"67108864"`
 	MaxHTTPConnections int `key:"max_http_connections" group:"limits" usage:"maximum number of concurrent connections to the API; at most a sixteenth of them from one address, except of trusted proxies; one more closes another that has brought no valid token, from the network with most of them" min:"1" max:"1000000"`
 
 	MaxWebSockets   int `key:"max_websockets" group:"limits" usage:"maximum number of concurrent WebSockets; at most a sixteenth of them from one address; they do not count as connections to the API" min:"1" max:"1000000"`
@@ -176,6 +177,7 @@ func Serve() Config {
 
 		PlayerPerMinute: httpapi.DefaultPlayerPerMinute, ServerPerMinute: httpapi.DefaultServerPerMinute,
 		PlayerHosts:        engine.DefaultPlayerHosts,
+		PlayerSeatsPerHost: engine.DefaultPlayerJoinersPerHost,
 		MaxHTTPConnections: httpapi.DefaultConnections,
 		MaxWebSockets:      websocket.DefaultConns,
 		MaxDTLSSessions:    65_536,

@@ -64,7 +64,7 @@ var others = map[string][2]string{
 	"host_bytes":        {"13", "0"},
 	"player_per_minute": {"15", "16"}, "server_per_minute": {"17", "18"},
 
-	"player_hosts":         {"1", "0"},
+	"player_hosts": {"1", "0"}, "player_seats_per_host": {"2", "0"},
 	"max_http_connections": {"27", "28"},
 
 	"websocket": {"false", "true"}, "advertise_name": {"relay.example.org", "r.example:444"},

@@ -62,6 +62,7 @@ var (
 		"recover_for", "drain_timeout", "workers", "worker_cpus", "gso",
 		"receive_delay", "xdp", "xdp_interfaces",
 		"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "player_hosts",
+		"player_seats_per_host",
 
 		"max_websockets",
 		"max_dtls_sessions",
@@ -78,6 +79,7 @@ var offInDev = []string{
 	"max_http_connections",
 
 	"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "player_hosts",
+	"player_seats_per_host",
 
 	"state_dir", "relay_id", "recover_for",
 }

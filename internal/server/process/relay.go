@@ -247,7 +247,10 @@ func limits(c *config.Config) engine.Limits {
 
 func playerLimits(c *config.Config) engine.PlayerLimits {
 	seats := min(c.PlayerHosts*(c.MaxConnections+1), math.MaxInt32) // each host may have all players that it may request
-	return engine.PlayerLimits{Hosts: orUnlimited(c.PlayerHosts), Joiners: orUnlimited(2 * c.PlayerHosts), Seats: orUnlimited(seats)}
+	return engine.PlayerLimits{
+		Hosts: orUnlimited(c.PlayerHosts), Joiners: orUnlimited(2 * c.PlayerHosts),
+		JoinersPerHost: orUnlimited(c.PlayerSeatsPerHost), Seats: orUnlimited(seats),
+	}
 }
 
 // loopback is advertised in dev, so that loopback sources are accepted.

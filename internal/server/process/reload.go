@@ -22,7 +22,7 @@ var (
 	reloadsTerms = []string{"quotas", "admission_url", "admission_secret_file", "admission_fail_open",
 		"webhook_url", "webhook_secret_file"}
 	reloadsLimits = []string{"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes",
-		"player_hosts"}
+		"player_hosts", "player_seats_per_host"}
 	reloadsOthers = []string{"max_seats", "log_level", "capture"}
 	reloadsOIDC   = []string{"admin_oidc_issuer", "admin_oidc_client_id", "admin_oidc_secret_file", "admin_oidc_operators",
 		"admin_oidc_viewers"}

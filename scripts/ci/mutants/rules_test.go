@@ -280,6 +280,20 @@ var rules = []mutant{
 		by:   killer{"./engine", "TestRejoinShared", ""},
 	},
 	{
+		rule: "one player does not take all places of a host",
+		in:   "engine",
+		old:  `case role != alloc.RoleHost && atHost >= p.limits.JoinersPerHost:`,
+		now:  `case role != alloc.RoleHost && atHost < 0:`,
+		by:   killer{"./engine", "TestPlayerJoinersPerHost", ""},
+	},
+	{
+		rule: "an allocation at another host yields no place at this one",
+		in:   "engine",
+		old:  `return a.yields && (a.atHost || limit != playerJoinersPerHost)`,
+		now:  `return a.yields`,
+		by:   killer{"./engine", "TestPlayerJoinersPerHost", ""},
+	},
+	{
 		rule: "the holders of a backend's token are not one player",
 		in:   "alloc/httpapi",
 		old:  `p.individual = identity.Kind == KindPlayer`,

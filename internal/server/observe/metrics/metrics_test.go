@@ -89,9 +89,10 @@ func stats(base uint64) engine.Stats {
 		Received: base + 1, ReceivedBytes: base + 2, Sent: base + 3, SentBytes: base + 4,
 		SendFailed: base + 5, KernelDrops: base + 6,
 		Allocations: int(base + 7), Bound: int(base + 8), Links: int(base + 9),
-		SessionsFull:  base + 20,
-		PlayerRefused: map[string]uint64{"hosts": base + 18, "joiners": base + 21, "seats": base + 22}, PlayerReplaced: base + 19,
-		Rebuilt: base + 12, Stalls: base + 13, ExpiryPauses: base + 14, ExpiryPaused: true, WorkersUnderLoad: int(base + 15),
+		SessionsFull:   base + 20,
+		PlayerRefused:  map[string]uint64{"hosts": base + 18, "joiners": base + 21, "seats": base + 22, "joiners_per_host": base + 23},
+		PlayerReplaced: base + 19,
+		Rebuilt:        base + 12, Stalls: base + 13, ExpiryPauses: base + 14, ExpiryPaused: true, WorkersUnderLoad: int(base + 15),
 		SlowChanges: base + 16, Draining: true,
 		Workers: []engine.WorkerStats{{Received: base + 10}, {Received: base + 11}, {Received: base + 17, Transport: "ws"}},
 	}

@@ -149,9 +149,10 @@ func (h *History) recordPlayerLimit(e engine.PlayerLimitEvent) {
 
 // limitReasons say why a player may not have another allocation.
 var limitReasons = map[string]string{
-	"hosts":   "the player has as many live hosts at this relay as one may (player_hosts)",
-	"joiners": "the player has as many live joins at this relay as one may (twice player_hosts)",
-	"seats":   "the player's live hosts at this relay have as many seats as those of one player may (player_hosts times max_connections and one)",
+	"hosts":            "the player has as many live hosts at this relay as one may (player_hosts)",
+	"joiners":          "the player has as many live joins at this relay as one may (twice player_hosts)",
+	"joiners_per_host": "the player has as many live joins at this host as one may (player_seats_per_host)",
+	"seats":            "the player's live hosts at this relay have as many seats as those of one player may (player_hosts times max_connections and one)",
 }
 
 func (h *History) endText(why engine.EndReason) string {
