@@ -89,7 +89,7 @@ it are removed. It prints each ban that it removed, and those of wider networks 
 apply; if there is nothing to remove, it fails and says why.
 
 Examples:
-   ferry ctl unban 5f0c2a1d
+   ferry ctl unban 5f0c2a1d9b3e7046
    ferry ctl unban 10.0.0.0/8
    ferry ctl unban --player ann --project my-game --environment production`,
 		Flags: append(answerFlags(), bannedPlayerFlags()...),

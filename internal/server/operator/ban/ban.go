@@ -49,9 +49,10 @@ type Ban struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// NewID returns the id of a new ban: 8 hexadecimal digits.
+// NewID returns the id of a new ban: 16 hexadecimal digits, so that no two of Max bans have the same, which
+// processes and stores that do not see each other cannot check.
 func NewID() string {
-	var b [4]byte
+	var b [8]byte
 	rand.Read(b[:])
 	return hex.EncodeToString(b[:])
 }

@@ -20,6 +20,17 @@ func player(name string, d time.Duration) Ban {
 	return Ban{ID: NewID(), Player: name, Project: "game", Environment: "live", Since: start, Until: start.Add(d)}
 }
 
+func TestNewID(t *testing.T) {
+	seen := make(map[string]bool)
+	for range 300_000 { // Of so many ids of 32 bits about 10 would be equal.
+		id := NewID()
+		if seen[id] {
+			t.Fatalf("%s is the id of two bans", id)
+		}
+		seen[id] = true
+	}
+}
+
 func TestCheck(t *testing.T) {
 	for _, c := range []struct {
 		in   Ban
