@@ -61,13 +61,32 @@ type banKeeper struct {
 
 	list atomic.Pointer[ban.List]
 
-	mu      sync.Mutex // guards changes of list, and what follows
-	applied map[string]bool
-	failed  bool // the store did not answer last time
-	began   time.Time
-	read    time.Time // when the store was last read; zero: never
-	number  uint64    // of the last change that was read
+	changing gate            // of changes of list, with the calls of the store for them
+	number   uint64          // of the last change of the store that was read; for who is in changing
+	applying gate            // of apply
+	applied  map[string]bool // for who is in applying
+
+	mu     sync.Mutex // guards what follows; held during no call
+	failed bool       // the store did not answer last time
+	began  time.Time
+	read   time.Time // when the store was last read; zero: never
 }
+
+// gate lets one goroutine at a time do what takes long. The others wait no longer than their context.
+type gate chan struct{}
+
+func newGate() gate { return make(gate, 1) }
+
+func (g gate) enter(ctx context.Context) error {
+	select {
+	case g <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: another change is not done: %w", alloc.ErrUnavailable, ctx.Err())
+	}
+}
+
+func (g gate) leave() { <-g }
 
 // openBans reads the file, if there is one. It refuses one that it cannot read: the operator
 // relies on the bans.
@@ -92,7 +111,10 @@ func openBans(file string) ([]ban.Ban, error) {
 // newBanKeeper creates the keeper of a process with this relay, nil if there is none, and the store of
 // its fleet, nil without one. It reads the file.
 func newBanKeeper(o *Options, r *localRelay, store *redisstore.Stores) (*banKeeper, error) {
-	k := &banKeeper{log: o.Logger, now: time.Now, writes: true, applied: map[string]bool{}, began: time.Now()}
+	k := &banKeeper{
+		log: o.Logger, now: time.Now, writes: true, began: time.Now(),
+		changing: newGate(), applying: newGate(), applied: map[string]bool{},
+	}
 	if r != nil {
 		k.relay = r.engine
 		if r.websocket != nil {
@@ -112,13 +134,15 @@ func (k *banKeeper) load() error {
 	if err != nil {
 		return err
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	if err := k.changing.enter(context.Background()); err != nil {
+		return err
+	}
+	defer k.changing.leave()
 	k.put(all)
 	return nil
 }
 
-// put makes these the bans. Callers hold the lock.
+// put makes these the bans. Callers are in changing.
 func (k *banKeeper) put(all []ban.Ban) {
 	list := ban.NewList(all, k.now())
 	k.list.Store(list)
@@ -147,21 +171,34 @@ func (k *banKeeper) run(ctx context.Context) error {
 }
 
 func (k *banKeeper) refresh(ctx context.Context) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	if k.changing.enter(ctx) != nil {
+		return
+	}
+	defer k.changing.leave()
 	all := k.list.Load().All()
 	if k.store != nil {
 		read, err := k.readStore(ctx, all)
-		if err != nil && ctx.Err() == nil && !k.failed {
-			k.log.Warn("the bans of the fleet cannot be read: those that were read last apply", "error", err)
+		if err == nil {
+			all = read
 		}
-		if k.failed = err != nil; err == nil {
-			all, k.read = read, k.now()
+		if k.noteRead(err) && ctx.Err() == nil {
+			k.log.Warn("the bans of the fleet cannot be read: those that were read last apply", "error", err)
 		}
 	}
 	if now := k.now(); !sameBans(all, k.list.Load().All()) || slices.ContainsFunc(all, func(b ban.Ban) bool { return !now.Before(b.Until) }) {
 		k.put(all)
 	}
+}
+
+// noteRead records that the store was read, and reports whether that has failed for the first time.
+func (k *banKeeper) noteRead(err error) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	first := err != nil && !k.failed
+	if k.failed = err != nil; err == nil {
+		k.read = k.now()
+	}
+	return first
 }
 
 // readStore returns the bans of the store. A store that has lost changes, as an older copy has, gets
@@ -256,23 +293,17 @@ func encodeBan(b *ban.Ban) (redisstore.Ban, error) {
 
 // apply removes the players of new bans from their matches. A call that fails is repeated.
 func (k *banKeeper) apply(ctx context.Context) {
-	if k.relay == nil {
+	if k.relay == nil || k.applying.enter(ctx) != nil {
 		return
 	}
+	defer k.applying.leave()
 	live := map[string]bool{}
 	for _, b := range k.list.Load().All() {
 		live[b.ID] = true
-		k.mu.Lock()
-		done := k.applied[b.ID]
-		k.mu.Unlock()
-		if !done && k.remove(ctx, &b) == nil {
-			k.mu.Lock()
+		if !k.applied[b.ID] && k.remove(ctx, &b) == nil {
 			k.applied[b.ID] = true
-			k.mu.Unlock()
 		}
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	for id := range k.applied {
 		if !live[id] {
 			delete(k.applied, id)
@@ -355,10 +386,22 @@ func (k *banKeeper) Add(ctx context.Context, b ban.Ban) (ban.Ban, error) {
 	if err != nil {
 		return b, err
 	}
-	k.mu.Lock()
-	all := append(slices.Clone(k.sync(ctx, k.list.Load().All())), b)
+	if err := k.add(ctx, &b); err != nil {
+		return b, err
+	}
+	k.apply(ctx) // What it cannot do now, run does.
+	return b, nil
+}
+
+// add adds a checked ban to the list, and to the store or the file.
+func (k *banKeeper) add(ctx context.Context, b *ban.Ban) (err error) {
+	if err := k.changing.enter(ctx); err != nil {
+		return err
+	}
+	defer k.changing.leave()
+	all := append(slices.Clone(k.sync(ctx, k.list.Load().All())), *b)
 	if k.store != nil {
-		err = k.write(ctx, &b)
+		err = k.write(ctx, b)
 		if errors.Is(err, redisstore.ErrBansFull) {
 			err = admin.ErrBansFull
 		}
@@ -370,20 +413,17 @@ func (k *banKeeper) Add(ctx context.Context, b ban.Ban) (ban.Ban, error) {
 	if err == nil {
 		k.put(k.sync(ctx, all))
 	}
-	k.mu.Unlock()
-	if err != nil {
-		return b, err
-	}
-	k.apply(ctx) // What it cannot do now, run does.
-	return b, nil
+	return err
 }
 
 func (k *banKeeper) Remove(ctx context.Context, id string) error {
 	if !k.writes {
 		return admin.ErrBanElsewhere
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	if err := k.changing.enter(ctx); err != nil {
+		return err
+	}
+	defer k.changing.leave()
 	known := k.sync(ctx, k.list.Load().All())
 	all := slices.DeleteFunc(slices.Clone(known), func(b ban.Ban) bool { return b.ID == id })
 	there := len(all) < len(known)
@@ -405,7 +445,7 @@ func (k *banKeeper) Remove(ctx context.Context, id string) error {
 	return nil
 }
 
-// save writes the file. Callers hold the lock.
+// save writes the file. Callers are in changing.
 func (k *banKeeper) save(all []ban.Ban) error {
 	if k.file == "" {
 		return nil

@@ -1,11 +1,16 @@
 package process
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +18,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/engine"
+	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/operator/ban"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
@@ -239,6 +245,53 @@ func TestBanFleet(t *testing.T) {
 	}
 	testkit.Eventually(t, "the relay has none", holds(relay, 0))
 	testkit.Eventually(t, "the other API process has none", holds(b, 0))
+}
+
+// stuckStore accepts a ban when free is closed.
+type stuckStore struct {
+	banStore
+	asked, free chan struct{}
+}
+
+func (s *stuckStore) Bans(context.Context) ([]redisstore.Ban, uint64, error) { return nil, 1, nil }
+
+func (s *stuckStore) SetBan(context.Context, string, string, time.Time, int) error {
+	close(s.asked)
+	<-s.free
+	return nil
+}
+
+// TestBanStoreSlow: while a ban waits for the store, the bans can be read, the relay applies them, and another
+// change ends with its own time-out.
+func TestBanStoreSlow(t *testing.T) {
+	t.Parallel()
+	store := &stuckStore{asked: make(chan struct{}), free: make(chan struct{})}
+	k, err := newBanKeeper(&Options{Logger: slog.New(slog.DiscardHandler)}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.store = store
+	b := ban.Ban{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Since: time.Now(), Until: time.Now().Add(time.Hour)}
+	added := make(chan error)
+	go func() { _, err := k.Add(context.Background(), b); added <- err }()
+	<-store.asked
+	var done atomic.Int32
+	go func() {
+		k.List()
+		k.apply(t.Context())
+		done.Add(1)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if err := k.Remove(ctx, "0"); !errors.Is(err, alloc.ErrUnavailable) {
+			t.Errorf("Remove: %v", err)
+		}
+		done.Add(1)
+	}()
+	testkit.Eventually(t, "nothing else waits for the store", func() bool { return done.Load() == 2 })
+	close(store.free)
+	if err := <-added; err != nil {
+		t.Error(err)
+	}
 }
 
 // TestBanFile: the file of bans is refused if it is damaged, since the operator relies on it.
