@@ -312,17 +312,23 @@ func (k *banKeeper) apply(ctx context.Context) {
 }
 
 func (k *banKeeper) remove(ctx context.Context, b *ban.Ban) error {
-	return k.eachOf(ctx, b, func(a *engine.Allocation) error {
+	ended := 0
+	err := k.eachOf(ctx, b, func(a *engine.Allocation) error {
 		err := k.relay.Kick(ctx, a.ID)
 		if errors.Is(err, engine.ErrKickHost) {
 			err = k.relay.End(ctx, a.ID)
 		}
-		if err == nil || errors.Is(err, alloc.ErrNotFound) {
-			k.log.Info("an allocation of a banned player has ended", "allocation", a.ID.String(), "ban", b.ID)
-			return nil
+		if err == nil {
+			ended++
+		} else if errors.Is(err, alloc.ErrNotFound) {
+			err = nil
 		}
 		return err
 	})
+	if ended > 0 {
+		k.log.Info("a ban has ended allocations", "ban", b.ID, "subject", b.Subject(), "allocations", ended)
+	}
+	return err
 }
 
 // eachOf calls do for the allocations of a banned player, or for those that are bound from a banned

@@ -294,6 +294,48 @@ func TestBanStoreSlow(t *testing.T) {
 	}
 }
 
+// bannedMatches is a relay with two matches of a banned player, who also plays in another one.
+type bannedMatches struct{}
+
+func (bannedMatches) SetBannedSources([]netip.Prefix) {}
+
+func (bannedMatches) Allocations(context.Context, engine.Filter, uint32, int) ([]engine.Allocation, uint32, error) {
+	return []engine.Allocation{
+		{ID: proto.AllocationID{1}, Role: alloc.RoleHost}, {ID: proto.AllocationID{2}, Role: alloc.RoleHost},
+		{ID: proto.AllocationID{3}, Role: alloc.RoleJoiner}, {ID: proto.AllocationID{4}, Role: alloc.RoleJoiner},
+	}, 0, nil
+}
+
+func (bannedMatches) Kick(_ context.Context, id proto.AllocationID) error {
+	switch id[0] {
+	case 1, 2:
+		return engine.ErrKickHost
+	case 4:
+		return alloc.ErrNotFound // It has just left.
+	}
+	return nil
+}
+
+func (bannedMatches) End(context.Context, proto.AllocationID) error { return nil }
+
+// TestBanLog: a ban writes one line about all allocations that it ends.
+func TestBanLog(t *testing.T) {
+	t.Parallel()
+	var log testkit.LogBuffer
+	k, err := newBanKeeper(&Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.relay = bannedMatches{}
+	now := time.Now()
+	if _, err := k.Add(t.Context(), ban.Ban{Player: "ann", Project: "game", Environment: "live", Since: now, Until: now.Add(time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `subject="player ann of game/live" allocations=3`) {
+		t.Errorf("the log:\n%s", got)
+	}
+}
+
 // TestBanFile: the file of bans is refused if it is damaged, since the operator relies on it.
 func TestBanFile(t *testing.T) {
 	t.Parallel()
