@@ -90,6 +90,8 @@ const (
 	// excessBits: the same for budgetRates.excessPrefix, 64 KiB. At budgetRates.excessAll a full
 	// set is a matter of one in a million.
 	excessBits = 10
+	// starvedBits: the same for starvedRate, 16 KiB, or 2,048 receivers.
+	starvedBits = 8
 )
 
 // prefixGates are chosen by a keyed hash, as allocationGates are. Keys with the same gate share
@@ -119,6 +121,7 @@ type budgets struct {
 	recoveries                          [allocationGates]atomic.Uint64 // by allocation
 	qos                                 [prefixGates]atomic.Uint64     // of QoS probes, by prefix
 	excessPrefixes                      *table.KeyedGates              // by routing prefix
+	starved                             *table.KeyedGates              // by endpoint, of reports
 	spoofGuard                          spoofGuard
 }
 
@@ -126,6 +129,7 @@ func newBudgets(unlimited bool) *budgets {
 	b := &budgets{
 		unlimited: unlimited, rates: defaultRates, recoverRate: recoverRate(0, 0),
 		endpoints: table.NewKeyedGates(endpointBits), excessPrefixes: table.NewKeyedGates(excessBits),
+		starved: table.NewKeyedGates(starvedBits),
 	}
 	var seed [8]byte
 	rand.Read(seed[:])

@@ -265,8 +265,8 @@ type Hooks struct {
 	// it took.
 	OnCode func(CodeEvent)
 	// OnRefuse is called for a refused message of a known allocation, at most 5 times a second for
-	// a source prefix and 50 for a worker, so that a flood costs nothing; not for what the kernel
-	// drops.
+	// a source prefix and 50 for a worker, so that a flood costs nothing, and once in 5 s for a
+	// receiver whose path may not take more (Outcome "unvalidated"); not for what the kernel drops.
 	OnRefuse func(RefuseEvent)
 	// OnLargeMessage is called once per match.
 	OnLargeMessage func(LargeMessageEvent)

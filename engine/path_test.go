@@ -188,6 +188,42 @@ func TestCrowdOnLimitedPaths(t *testing.T) {
 	}
 }
 
+// TestEachStarvedReceiverIsReported: messages of one host to 80 players are dropped, and OnRefuse
+// names each of them, a few times.
+func TestEachStarvedReceiverIsReported(t *testing.T) {
+	const players = 80
+	reports := make(map[proto.AllocationID]int)
+	r := newRig(t, Config{Hooks: Hooks{OnRefuse: func(e RefuseEvent) {
+		if e.Outcome == dropUnvalidated.String() {
+			reports[e.Peer]++
+		}
+	}}})
+	r.caller = netip.MustParseAddr("198.18.0.0")
+	r.shared.budgets.rates.hostLinks = table.Rate{IntervalMicros: 1000, Burst: 1000}
+	r.shared.budgets.rates.excessPath = table.NewQuota(0, 1)
+	host := r.host(udpN(0), players)
+	var joined []*mReservation
+	var at []endpoint.Endpoint
+	for i := range players {
+		at = append(at, udp(fmt.Sprintf("203.0.113.9:%d", 40_000+i)))
+		joined = append(joined, r.joiner(at[i], host))
+	}
+	const seconds = 20
+	r.each(50*time.Millisecond, seconds*time.Second, func(i int) {
+		for n, p := range joined {
+			r.feed(udpN(0), relayMessage(host.id, p.id, 1000))
+			if i%60 == 0 {
+				r.feed(at[n], pingMessage(p.id))
+			}
+		}
+	})
+	for n, p := range joined {
+		if got := reports[proto.AllocationID(p.id)]; got < 1 || got > seconds/2 {
+			t.Errorf("player %d was reported %d times in %d s", n, got, seconds)
+		}
+	}
+}
+
 func (r *rig) forgedPaths(host *mReservation, source func(i int) endpoint.Endpoint, n int) (forged []*mReservation) {
 	r.t.Helper()
 	for i := range n {

@@ -138,9 +138,11 @@ func (w *worker) sendError(to endpoint.Endpoint, id proto.AllocationID, code pro
 	return errorOutcomes[code]
 }
 
-// The rates of [Hooks].OnRefuse, for a source prefix, and for a worker or control.
+// The rates of [Hooks].OnRefuse: for a source prefix, for the receiver of what may not go on its
+// path, and for a worker or control.
 var (
 	refusalPrefixRate = table.Rate{IntervalMicros: 200_000, Burst: 5}
+	starvedRate       = table.Rate{IntervalMicros: 5_000_000, Burst: 1}
 	refusalRate       = table.Rate{IntervalMicros: 20_000, Burst: 50}
 )
 
@@ -164,6 +166,24 @@ func (w *worker) reportRefusal(now int64, from endpoint.Endpoint, t proto.Type, 
 		w.enqueue(known, &command{kind: t, from: from, sender: table.Entry{ID: id}, peer: peer, now: now, refused: o})
 	}
 	return o
+}
+
+// reportStarved is reportRefusal of a RELAY that may not go on the path to the peer. Players of one
+// host may be starved together, and each is reported.
+//
+//go:noinline
+func (w *worker) reportStarved(now int64, sender, peer *table.Entry) outcome {
+	b, all := w.shared.budgets, w.refusals.all
+	switch {
+	case !w.shared.reportsRefusals || !refusalRate.TakePlain(&w.refusals.all, now):
+	case !b.starved.Take(b.endpointHash(peer.Endpoint, 0), starvedRate, now):
+		w.refusals.all = all
+	default:
+		w.enqueue(known, &command{
+			kind: proto.TypeRelay, from: sender.Endpoint, sender: *sender, peer: peer.ID, now: now, refused: dropUnvalidated,
+		})
+	}
+	return dropUnvalidated
 }
 
 func (c *command) refusal(o outcome) RefuseEvent {

@@ -187,7 +187,7 @@ func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	t := tick(now)
 	if !w.shared.table.HasRelayed(peer.Handle, t) && !w.shared.table.AllowRelay(peer.Handle, len(pkt), t) &&
 		!w.takeExcess(now, &peer, len(pkt)) {
-		return w.reportRefusal(now, from, proto.TypeRelay, sender.ID, m.To, dropUnvalidated)
+		return w.reportStarved(now, &sender, &peer)
 	}
 	source.RecordRelay(t)
 	source.CountRelay(len(pkt))

@@ -1135,6 +1135,13 @@ var rules = []mutant{
 		by:   killer{"./engine", "TestRefusalsAreFew", ""},
 	},
 	{
+		rule: "each receiver that a path starves is reported",
+		in:   "engine",
+		old:  `case !b.starved.Take(b.endpointHash(peer.Endpoint, 0), starvedRate, now):`,
+		now:  `case !b.starved.Take(0, starvedRate, now):`,
+		by:   killer{"./engine", "TestEachStarvedReceiverIsReported", ""},
+	},
+	{
 		rule: "reports of refusals are limited by worker",
 		in:   "engine",
 		old:  `refusalRate.TakePlain(&g.all, now)`,

@@ -144,6 +144,7 @@ func TestSources(t *testing.T) {
 	for range 20 {
 		count("203.0.113.7:1000", "mac")
 		count("203.0.113.9:1000", "nonce")
+		count("203.0.113.9:1000", "unvalidated")
 		count("[2001:db8:1:2ff::1]:1000", "mac")
 		now = now.Add(time.Second)
 	}

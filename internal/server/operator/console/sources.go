@@ -68,7 +68,7 @@ func networkOf(a netip.Addr) netip.Prefix {
 }
 
 func (s *sources) count(e engine.RefuseEvent, now time.Time) {
-	if !e.From.IsValid() {
+	if !e.From.IsValid() || e.Outcome == "unvalidated" { // which says nothing of the sender
 		return
 	}
 	network, reason := networkOf(e.From.Addr()), history.RefusalText(e.Outcome)
