@@ -35,7 +35,7 @@ var announceAPI = redis.NewScript(luaNow + `
 local all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
   local at = tonumber(string.match(all[i + 1], '^(%d+):'))
-  if not at or at + ARGV[2] <= now then redis.call('HDEL', KEYS[1], all[i]) end
+  if not at or math.abs(now - at) >= tonumber(ARGV[2]) then redis.call('HDEL', KEYS[1], all[i]) end
 end
 redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', now) .. ':' .. ARGV[3])
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
@@ -68,7 +68,7 @@ func (r *APIRegistry) Announce(ctx context.Context, p placement.APIProcess) ([]p
 	var reply any
 	var denied error
 	err = r.calls.do(ctx, "announce the API process", func(ctx context.Context) (err error) {
-		reply, err = announceAPI.Run(ctx, r.calls.redis, []string{r.keys.apis()},
+		reply, err = evaluate(ctx, r.calls.redis, announceAPI, []string{r.keys.apis()},
 			id, milliseconds(apiEntryFor), seals[0]+":"+string(text)).Result()
 		if redis.HasErrorPrefix(err, "NOPERM") {
 			denied, err = fmt.Errorf("%w: %w", ErrNotPermitted, err), nil // The store answers.
@@ -109,7 +109,7 @@ func (r *APIRegistry) parseAPIs(ctx context.Context, reply any) (all []placement
 				Boot: n, Name: j.Name, URL: j.URL, Version: j.Version, State: j.State,
 				Up: max(time.Duration(j.UpMS), 0) * time.Millisecond,
 			},
-			Age: time.Duration(min(max(now-at, 0), maxAge.Milliseconds())) * time.Millisecond,
+			Age: age(now, at),
 		})
 	}
 	if err := r.seals.verify(ctx, claims); err != nil {

@@ -104,9 +104,13 @@ func (c *client) do(ctx context.Context, what string, call func(context.Context)
 		err = nil
 	}
 	c.noteResult(err)
-	if err == nil {
+	switch {
+	case err == nil:
 		done(nil)
 		return nil
+	case isWrongType(err): // The store answers.
+		done(nil)
+		return fmt.Errorf("%s: %w", what, c.reportDamaged())
 	}
 	if ctx.Err() != nil {
 		done(errCallerGone)
@@ -121,10 +125,22 @@ func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
 func (c *client) run(ctx context.Context, what string, sc *redis.Script, keys []string, args ...any) (reply any, err error) {
 	err = c.do(ctx, what, func(ctx context.Context) error {
-		reply, err = sc.Run(ctx, c.redis, keys, args...).Result()
+		reply, err = evaluate(ctx, c.redis, sc, keys, args...).Result()
 		return err
 	})
 	return reply, err
+}
+
+func isWrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
+
+// evaluate runs a script. If a key has another type than this package gives it, which would end that script and
+// its repetitions, it removes the keys of the script first.
+func evaluate(ctx context.Context, c redis.UniversalClient, sc *redis.Script, keys []string, args ...any) *redis.Cmd {
+	cmd := sc.Run(ctx, c, keys, args...)
+	if isWrongType(cmd.Err()) && c.Del(ctx, keys...).Err() == nil {
+		return sc.Run(ctx, c, keys, args...)
+	}
+	return cmd
 }
 
 // runReadOnly runs one script that writes nothing, as a user without the permission to
@@ -191,9 +207,14 @@ func (c *client) runAll(ctx context.Context, what string, all []invocation) ([]a
 		}) // Each command has its own error.
 		for i, cmd := range cmds {
 			var err error
-			if replies[i], err = cmd.Result(); redis.HasErrorPrefix(err, "NOSCRIPT") {
+			replies[i], err = cmd.Result()
+			if isWrongType(err) {
+				replies[i], err = evaluate(ctx, c.redis, all[i].script, all[i].keys, all[i].args...).Result()
+			}
+			switch {
+			case redis.HasErrorPrefix(err, "NOSCRIPT"):
 				unknown = append(unknown, i)
-			} else if err != nil && !errors.Is(err, redis.Nil) {
+			case err != nil && !errors.Is(err, redis.Nil):
 				return err
 			}
 		}

@@ -79,7 +79,7 @@ func (s *codeStore) MoveCode(ctx context.Context, tenant uint64, code string, fr
 	if !moved {
 		former = to
 	}
-	if err := s.releaseCode(ctx, c, former); !moved && !errors.Is(err, alloc.ErrCodeNotFound) {
+	if err := s.releaseCode(ctx, c.String(), former); !moved && !errors.Is(err, alloc.ErrCodeNotFound) {
 		return false, err
 	}
 	return moved, nil // The next Renew or CodeOf of from releases it otherwise.
@@ -146,7 +146,11 @@ func (s *codeStore) hostOf(ctx context.Context, c hostCode) (proto.AllocationID,
 
 func (k keys) codeClaim(c hostCode, text string) (claim, bool) {
 	host, sealed, ok := parseCodeValue(text)
-	return claim{statement: k.codeStatement(c, host), api: true, text: sealed}, ok
+	return k.codeClaimOf(c, host, sealed), ok
+}
+
+func (k keys) codeClaimOf(c hostCode, host proto.AllocationID, sealed string) claim {
+	return claim{statement: k.codeStatement(c, host), anyRelay: true, api: true, text: sealed}
 }
 
 // CodeOf returns the code of a host. Errors: alloc.ErrCodeNotFound if it has none or
@@ -168,7 +172,8 @@ func (s *codeStore) codeOfHost(ctx context.Context, tenant uint64, host proto.Al
 	value, sealed := cutSeal(text)
 	c, ok := parseHostCode(value)
 	if !ok {
-		return "", s.calls.reportDamaged()
+		s.calls.damaged.Add(1)
+		return "", s.releaseCode(ctx, value, host)
 	}
 	if c.tenant != tenant {
 		return "", alloc.ErrCodeNotFound
@@ -183,19 +188,19 @@ func (s *codeStore) codeOfHost(ctx context.Context, tenant uint64, host proto.Al
 	if leadsTo == host {
 		return c.code, nil
 	}
-	return "", s.releaseCode(ctx, c, host)
+	return "", s.releaseCode(ctx, c.String(), host)
 }
 
 // restoreCode restores a code that leads nowhere, by the seal that the host's entry has,
 // and then checks that the host still has it: if it was forgotten meanwhile, no other
 // call would remove it.
 func (s *codeStore) restoreCode(ctx context.Context, c hostCode, host proto.AllocationID, sealed string) (string, error) {
-	genuine, err := s.seals.isGenuine(ctx, claim{statement: s.keys.codeStatement(c, host), api: true, text: sealed})
+	genuine, err := s.seals.isGenuine(ctx, s.keys.codeClaimOf(c, host, sealed))
 	if err != nil {
 		return "", err
 	}
 	if !genuine {
-		return "", s.releaseCode(ctx, c, host)
+		return "", s.releaseCode(ctx, c.String(), host)
 	}
 	stored, err := s.calls.run(ctx, "put a join code back", putCode,
 		[]string{s.keys.code(c.tenant, c.code), s.keys.codes(c.tenant)},
@@ -211,7 +216,7 @@ func (s *codeStore) restoreCode(ctx context.Context, c hostCode, host proto.Allo
 		if leadsTo == host {
 			return c.code, nil // another process has just restored it
 		}
-		return "", s.releaseCode(ctx, c, host)
+		return "", s.releaseCode(ctx, c.String(), host)
 	}
 	text, err := s.codeOf(ctx, host)
 	if err != nil {
@@ -233,16 +238,16 @@ func (s *codeStore) codeOf(ctx context.Context, host proto.AllocationID) (string
 	})
 }
 
-func (s *codeStore) releaseCode(ctx context.Context, c hostCode, host proto.AllocationID) error {
+func (s *codeStore) releaseCode(ctx context.Context, code string, host proto.AllocationID) error {
 	if _, err := s.calls.run(ctx, "take a lost join code from its host", releaseCode,
-		[]string{s.keys.host(host)}, c.String()); err != nil {
+		[]string{s.keys.host(host)}, code); err != nil {
 		return err
 	}
 	return alloc.ErrCodeNotFound
 }
 
 func (s *codeStore) Codes(ctx context.Context, t alloc.Tenant) (int, error) {
-	n, err := s.calls.number(ctx, "count join codes", countCodes, []string{s.keys.codes(t.Hash())})
+	n, err := s.calls.number(ctx, "count join codes", countCodes, []string{s.keys.codes(t.Hash())}, milliseconds(s.ttl))
 	return int(n), err
 }
 
@@ -332,7 +337,8 @@ redis.call('ZREM', KEYS[2], ARGV[2])
 return 1
 `)
 
-// countCodes returns the number of codes in the list that have not expired. KEYS: list.
+// countCodes returns the number of codes in the list that have not expired, without those that would last for longer
+// than a code does. KEYS: list. ARGV: lifetime of a code.
 var countCodes = redis.NewScript(luaNow + `
-return redis.call('ZCOUNT', KEYS[1], '(' .. string.format('%.0f', now), '+inf')
+return redis.call('ZCOUNT', KEYS[1], '(' .. string.format('%.0f', now), string.format('%.0f', now + ARGV[1]))
 `)

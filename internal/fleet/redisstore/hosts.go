@@ -177,11 +177,12 @@ func (s *hostStore) settle(ctx context.Context, entries []placement.HostEntry, f
 		switch {
 		case !ok:
 			s.calls.damaged.Add(1)
+			release = append(release, s.releaseFrom(h.Host, value))
 		case known[h.Host] != nil && known[h.Host].kept:
 			drop = append(drop, s.keys.dropCode(c, h.Host))
 		default:
 			others = append(others, codeHolder{HostEntry: h, code: c})
-			claims = append(claims, claim{statement: s.keys.codeStatement(c, h.Host), api: true, text: sealed})
+			claims = append(claims, s.keys.codeClaimOf(c, h.Host, sealed))
 		}
 	}
 	if _, err := s.calls.runAll(ctx, "drop replaced join codes", drop); err != nil {
@@ -195,7 +196,7 @@ func (s *hostStore) settle(ctx context.Context, entries []placement.HostEntry, f
 		if claims[i].ok {
 			genuine = append(genuine, o)
 		} else {
-			release = append(release, s.releaseFrom(o.Host, o.code))
+			release = append(release, s.releaseFrom(o.Host, o.code.String()))
 		}
 	}
 	if err := s.renewCodes(ctx, genuine); err != nil {
@@ -208,7 +209,7 @@ func (s *hostStore) settle(ctx context.Context, entries []placement.HostEntry, f
 			renew = append(renew, invocation{resealCode, []string{s.keys.host(g.Host)}, []any{g.code.String(), g.seal}})
 		} else {
 			lost = append(lost, placement.Lost{Host: g.Host, Holder: g.holder})
-			release = append(release, s.releaseFrom(g.Host, g.code))
+			release = append(release, s.releaseFrom(g.Host, g.code.String()))
 		}
 	}
 	if _, err := s.calls.runAll(ctx, "renew join codes of hosts", renew); err != nil {
@@ -218,8 +219,8 @@ func (s *hostStore) settle(ctx context.Context, entries []placement.HostEntry, f
 	return lost, err
 }
 
-func (s *hostStore) releaseFrom(host proto.AllocationID, c hostCode) invocation {
-	return invocation{releaseCode, []string{s.keys.host(host)}, []any{c.String()}}
+func (s *hostStore) releaseFrom(host proto.AllocationID, code string) invocation {
+	return invocation{releaseCode, []string{s.keys.host(host)}, []any{code}}
 }
 
 // Drop removes hosts that have ended, and their codes, if home is still their home.
@@ -331,7 +332,7 @@ var peekCode = redis.NewScript(`return redis.call('HGET', KEYS[1], 'c')`)
 // returns the removed code, or nothing. KEYS: host. ARGV: code or empty.
 var releaseCode = redis.NewScript(`
 local c = redis.call('HGET', KEYS[1], 'c')
-if not c or ARGV[1] ~= '' and string.match(c, '^[^:]*:[^:]*') ~= ARGV[1] then return false end
+if not c or ARGV[1] ~= '' and (string.match(c, '^[^:]*:[^:]*') or c) ~= ARGV[1] then return false end
 redis.call('HDEL', KEYS[1], 'c')
 return c
 `)

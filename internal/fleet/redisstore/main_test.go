@@ -89,7 +89,7 @@ type anySigner struct {
 
 func (a *anySigner) Sign(statement []byte) (placement.Certificate, []byte, error) {
 	name := "api"
-	if _, relay, ok := bytes.Cut(statement, []byte("{nodes}:")); ok {
+	if _, relay, ok := bytes.Cut(statement, []byte("{nodes}:")); ok && !bytes.HasPrefix(relay, []byte("api:")) {
 		name = string(relay[:36])
 	}
 	sum := sha256.Sum256(statement)

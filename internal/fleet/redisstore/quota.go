@@ -12,6 +12,9 @@ import (
 // maxName bounds the names of scopes, holders and buckets in bytes.
 const maxName = 512
 
+// maxLease bounds the time for which a usage counts. One with a later end is damaged.
+const maxLease = time.Minute
+
 // maxUsed bounds the usage of one holder: a script can add up 2,000 of them.
 const maxUsed = 1 << 42
 
@@ -20,15 +23,17 @@ type Use struct {
 	Used  int64 // 0 ends the lease
 }
 
+var luaLease = luaNow + fmt.Sprintf("local maxLease, maxUsed = %d, %d", maxLease.Milliseconds(), int64(maxUsed))
+
 // setLease stores the usage of a holder as "used:end". A new holder removes expired leases.
 // KEYS: scope. ARGV: holder, used, milliseconds.
-var setLease = redis.NewScript(luaNow + `
+var setLease = redis.NewScript(luaLease + `
 if ARGV[2] == '0' then return redis.call('HDEL', KEYS[1], ARGV[1]) end
 if redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ':' .. string.format('%.0f', now + ARGV[3])) == 1 then
   local all = redis.call('HGETALL', KEYS[1])
   for i = 1, #all, 2 do
     local stop = tonumber(string.match(all[i + 1], '^%d+:(%d+)$'))
-    if not stop or stop <= now then redis.call('HDEL', KEYS[1], all[i]) end
+    if not stop or stop <= now or stop > now + maxLease then redis.call('HDEL', KEYS[1], all[i]) end
   end
 end
 if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
@@ -37,14 +42,13 @@ return 1
 
 // sumLeases adds up the usage of all holders but those whose lease has expired. It writes
 // nothing. KEYS: scope.
-var sumLeases = redis.NewScript(luaNow + `
+var sumLeases = redis.NewScript(luaLease + `
 local all = redis.call('HGETALL', KEYS[1])
 local sum = 0
 for i = 1, #all, 2 do
   local used, stop = string.match(all[i + 1], '^(%d+):(%d+)$')
-  if used and tonumber(stop) > now then
-    sum = sum + tonumber(used)
-  end
+  stop = tonumber(stop or '0')
+  if stop > now and stop <= now + maxLease then sum = sum + math.min(tonumber(used), maxUsed) end
 end
 return sum
 `)
@@ -72,8 +76,8 @@ type Leases struct {
 // expire after ttl if the holder has died. Errors: alloc.ErrStoreUnavailable, and an error for invalid
 // names or numbers.
 func (l *Leases) Set(ctx context.Context, holder string, ttl time.Duration, uses []Use) error {
-	if ttl < time.Millisecond || ttl > maxAge || holder == "" || len(holder) > maxName {
-		return fmt.Errorf("redisstore: lease for %v of a holder with a name of %d bytes: at least 1ms, and 1 to %d bytes", ttl, len(holder), maxName)
+	if ttl < time.Millisecond || ttl > maxLease || holder == "" || len(holder) > maxName {
+		return fmt.Errorf("redisstore: lease for %v of a holder with a name of %d bytes: 1ms to %v, and 1 to %d bytes", ttl, len(holder), maxLease, maxName)
 	}
 	for _, u := range uses {
 		if u.Scope == "" || len(u.Scope) > maxName || u.Used < 0 || u.Used > maxUsed {

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -231,7 +232,7 @@ func TestDamagedValues(t *testing.T) {
 	if _, err := s.Directory.HomeOf(ctx, hostID(1)); !unavailable(err) {
 		t.Errorf("HomeOf: %v", err)
 	}
-	if _, err := s.Directory.CodeOf(ctx, tenant, hostID(1)); !unavailable(err) {
+	if _, err := s.Directory.CodeOf(ctx, tenant, hostID(1)); !errors.Is(err, alloc.ErrCodeNotFound) {
 		t.Errorf("CodeOf: %v", err)
 	}
 	if nodes, err := s.Registry.Nodes(ctx); len(nodes) != 0 || err != nil {

@@ -118,7 +118,7 @@ func TestStores(t *testing.T) {
 		}
 	}
 	for i, store := range s.All() {
-		check("Lease", lease(ctx, store, "players", fmt.Sprint(i), int64(10+i), time.Hour))
+		check("Lease", lease(ctx, store, "players", fmt.Sprint(i), int64(10+i), time.Minute))
 	}
 	check("a ban", ban("1"), ban("2"))
 	calls("both", 21)

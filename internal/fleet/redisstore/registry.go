@@ -361,13 +361,18 @@ func (r *Registry) parseEntry(relay, text string, now int64) (nodeEntry, bool) {
 			ConnectionType: e.Type, Network: e.Network, Host: e.Host, Port: e.Port, Reliable: e.Reliable, Secure: e.Secure,
 		})
 	}
-	age := min(max(now-at, 0), maxAge.Milliseconds()) // Another server's clock may be behind.
 	return nodeEntry{
-		Seen: placement.Seen{Node: n, Age: time.Duration(age) * time.Millisecond},
+		Seen: placement.Seen{Node: n, Age: age(now, at)},
 		claim: claim{
 			statement: r.keys.nodeStatement(n.Relay, boot, uint64(number), []byte(parts[4])), relay: n.Relay, text: parts[3],
 		},
 	}, true
+}
+
+// age returns the age of an entry by the clock of the server. One of the future, as after a failover to a server
+// whose clock is behind, is as old as it is far away: it does not count for longer than another one.
+func age(now, at int64) time.Duration {
+	return time.Duration(min(max(now-at, at-now), maxAge.Milliseconds())) * time.Millisecond
 }
 
 // announce writes the entry of a relay, "at:boot:number:seal:json", unless a later one of

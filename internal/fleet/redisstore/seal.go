@@ -177,10 +177,11 @@ func (s *sealer) publish(ctx context.Context, c placement.Certificate, lasts tim
 // claim is a statement that the store makes, with the text of its seal. verify sets ok.
 type claim struct {
 	statement
-	relay alloc.RelayID // that may make it; zero: any
-	api   bool          // API processes may make it
-	text  string
-	ok    bool
+	relay    alloc.RelayID // that may make it
+	anyRelay bool          // all relays may make it
+	api      bool          // API processes may make it
+	text     string
+	ok       bool
 }
 
 // verify verifies claims, and counts those that no permitted author has signed. Error:
@@ -234,7 +235,7 @@ func (s *sealer) verifyOne(c *claim) (seal, error) {
 		return sealed, err
 	case err != nil:
 		return seal{}, err
-	case author.API && !c.api, !author.API && !c.relay.IsZero() && author.Relay != c.relay:
+	case author.API && !c.api, !author.API && !c.anyRelay && author.Relay != c.relay:
 		return seal{}, fmt.Errorf("%w: it is by another member, relay %v", placement.ErrSignature, author.Relay)
 	}
 	c.ok = true

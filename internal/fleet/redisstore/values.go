@@ -55,7 +55,10 @@ func parseCodeValue(text string) (host proto.AllocationID, sealed string, ok boo
 // cutSeal splits the value of a field of a host's entry, which has one colon, from its
 // seal.
 func cutSeal(text string) (value, sealed string) {
-	first, rest, _ := strings.Cut(text, ":")
+	first, rest, ok := strings.Cut(text, ":")
+	if !ok {
+		return text, ""
+	}
 	second, sealed, _ := strings.Cut(rest, ":")
 	return first + ":" + second, sealed
 }
