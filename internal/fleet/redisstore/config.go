@@ -50,6 +50,8 @@ type Config struct {
 	// first symbol of their join codes. Empty: it has the state of all regions.
 	Region  string
 	Symbols map[string]string
+	// Relay is set for the store of a relay, which reads what API processes have published of the regions.
+	Relay bool
 	// Timeout bounds each call, with waiting for a connection and making one. A
 	// batch of Renew or Drop counts as one call. 0 means 70 ms.
 	Timeout time.Duration

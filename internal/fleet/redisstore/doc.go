@@ -42,9 +42,9 @@
 //
 // [Stores] are those of a fleet in which each region has its own. What concerns the whole fleet is in
 // all of them: bans, and the list of API processes. A lease is in the store of its relay, a bucket in
-// the one that a hash of its key names. Before its first call, and every 2 s, a process publishes its
-// region and the symbols of all regions in each store; if others have published something else, it
-// does not use the store ([RegionsError]).
+// the one that a hash of its key names. Before its first call, and every 2 s, an API process publishes
+// its region and the symbols of all regions in each store, and a relay reads them. A process does not use a
+// store that contradicts its settings ([RegionsError]).
 //
 // # What is in Redis
 //
@@ -63,12 +63,16 @@
 //	                  set     RecoverFor + DeadAfter + 1 min
 //	{nodes}:api       hash    boot → at:seal:JSON, of API          2 min after the last
 //	                          processes                            announcement
-//	regions           hash    symbol → region:end, own →           HostTTL after the last call,
-//	                          =region:end, if each region has a    at most 2 s more
-//	                          store of its own
+//	regions           hash    symbol → region:end, own →           HostTTL after the last call of
+//	                          =region:end, if each region has a    an API process, at most 2 s
+//	                          store of its own                     more
 //	signer:{nodes}:ID string  certificate of a key, in DER         1 h after its last use
 //	lease:SCOPE       hash    holder → used:end                    as its longest lease
 //	bucket:KEY        string  when it is full again, in µs         until it is full
+//
+// Relays write code, codes, host, {nodes}, {nodes}:end, signer and lease, API processes the first three,
+// signer and all others; docs/fleet.md has users that can do no more. An end or a time that is later than its
+// author may write it does not count. A key of another type is removed by the next script that writes it.
 //
 // SCOPE and KEY are digests, so that no key contains the name of a player. A host with its code takes
 // some 1,170 bytes, 500 of which are seals. A server must not evict keys (maxmemory-policy
@@ -88,7 +92,7 @@
 // unavailable: a host that is not found loses its code. Relays verify the entries that keep them from
 // writing their own, and replace those without a valid seal. The seal of a code is also in the entry
 // of its host, so that no process signs a code which it only read there. What the password of the
-// store still permits is in docs/security.md, and docs/fleet.md has users with fewer rights.
+// store still permits is in docs/security.md.
 //
 // # Losses
 //

@@ -32,14 +32,15 @@ const (
 	ownMark  = "="
 )
 
-// publishRegions writes the fields of the regions, "region:end", and removes expired ones. If an unexpired
-// one contradicts them, it writes nothing and returns that, "field=region". KEYS: regions. ARGV: lifetime
-// in milliseconds, then field and region of each.
+// publishRegions writes the fields of the regions, "region:end", and removes expired ones, and those that end later
+// than this script lets them. If another one contradicts them, it writes nothing and returns that, "field=region".
+// KEYS: regions. ARGV: lifetime in milliseconds, then field and region of each.
 var publishRegions = redis.NewScript(luaNow + `
 local all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
   local region, stop = string.match(all[i + 1], '^(.*):(%d+)$')
-  if not stop or tonumber(stop) <= now then redis.call('HDEL', KEYS[1], all[i])
+  stop = tonumber(stop or '0')
+  if stop <= now or stop > now + ARGV[1] then redis.call('HDEL', KEYS[1], all[i])
   else
     for j = 2, #ARGV, 2 do
       if (all[i] == ARGV[j]) ~= (region == ARGV[j + 1]) then return all[i] .. '=' .. region end
@@ -55,7 +56,8 @@ type Regions struct {
 	own    string // of the store; empty: it has those of all regions, and publishes none
 	client redis.UniversalClient
 	key    string
-	args   []any // of publishRegions
+	fields map[string]string // of this process
+	ttl    time.Duration     // of what it publishes; 0: it only reads
 
 	mu      sync.Mutex // guards the following fields
 	checked time.Time  // when the store last answered; zero: never
@@ -63,18 +65,18 @@ type Regions struct {
 }
 
 func newRegions(c *Config, client redis.UniversalClient) *Regions {
-	r := &Regions{
-		own: c.Region, client: client, key: keys{c.Prefix}.regions(), args: []any{milliseconds(c.HostTTL), ownField, ownMark + c.Region},
-	}
-	for _, symbol := range slices.Sorted(maps.Keys(c.Symbols)) {
-		r.args = append(r.args, symbol, c.Symbols[symbol])
+	r := &Regions{own: c.Region, client: client, key: keys{c.Prefix}.regions(), fields: map[string]string{ownField: ownMark + c.Region}}
+	maps.Copy(r.fields, c.Symbols)
+	if !c.Relay {
+		r.ttl = c.HostTTL
 	}
 	return r
 }
 
-// check publishes the regions of this process in the store of one of them, before its first other
-// call and every regionsEvery. It returns an error if other processes have published other ones. So two
-// processes never use one store for two regions, nor two stores for codes of one symbol.
+// check compares the regions of this process with those that API processes have published in the store of one of
+// them, before its first other call and every regionsEvery. It returns an error if they differ. So two processes
+// never use one store for two regions, nor two stores for codes of one symbol. An API process publishes its own; a
+// relay may not, so that its password takes no region from the fleet.
 func (r *Regions) check(ctx context.Context) error {
 	if r.own == "" {
 		return nil
@@ -88,7 +90,7 @@ func (r *Regions) check(ctx context.Context) error {
 		r.checked = time.Now() // Other calls go on meanwhile.
 	}
 	r.mu.Unlock()
-	other, err := publishRegions.Run(ctx, r.client, []string{r.key}, r.args...).Text()
+	other, err := r.exchange(ctx)
 	if err != nil {
 		return err
 	}
@@ -96,6 +98,28 @@ func (r *Regions) check(ctx context.Context) error {
 	defer r.mu.Unlock()
 	r.checked, r.err = time.Now(), r.contradiction(other)
 	return r.err
+}
+
+// exchange returns a published field that contradicts those of this process, "field=region", and publishes those if
+// there is none.
+func (r *Regions) exchange(ctx context.Context) (other string, err error) {
+	if r.ttl > 0 {
+		args := []any{milliseconds(r.ttl)}
+		for _, field := range slices.Sorted(maps.Keys(r.fields)) {
+			args = append(args, field, r.fields[field])
+		}
+		return evaluate(ctx, r.client, publishRegions, []string{r.key}, args...).Text()
+	}
+	published, err := r.client.HGetAll(ctx, r.key).Result()
+	for field, value := range published {
+		region := withoutEnd(value)
+		for own, ownRegion := range r.fields {
+			if (field == own) != (region == ownRegion) {
+				other = field + "=" + region
+			}
+		}
+	}
+	return other, err
 }
 
 func (r *Regions) contradiction(other string) error {
@@ -131,9 +155,13 @@ func (s *Stores) PublishedRegion(ctx context.Context) (region string, err error)
 		}
 		return err
 	})
-	region = strings.TrimPrefix(region, ownMark)
-	if i := strings.LastIndexByte(region, ':'); i >= 0 {
-		region = region[:i]
+	return strings.TrimPrefix(withoutEnd(region), ownMark), err
+}
+
+// withoutEnd returns the region of a field, "region:end".
+func withoutEnd(value string) string {
+	if i := strings.LastIndexByte(value, ':'); i >= 0 {
+		return value[:i]
 	}
-	return region, err
+	return value
 }

@@ -70,6 +70,23 @@ func TestRegions(t *testing.T) {
 	}
 }
 
+// TestHostileRegions: what another program has written of the regions with an end that no process gives does
+// not keep an API process from its store, nor does a value of another type.
+func TestHostileRegions(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for name, attack := range map[string]string{"end": "HSET far:regions own =us:99999999999999", "type": "SET far:regions x"} {
+		t.Run(name, func(t *testing.T) {
+			config := Config{URL: server.URL, Prefix: "far:", Region: "eu", Symbols: map[string]string{"6": "eu"}, Timeout: testTimeout}
+			server.Do(attack)
+			s := open(t, config)
+			if err := errors.Join(s.Ping(t.Context()), s.Regions.Err()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func openRegions(t *testing.T, servers ...*redistest.Server) *Stores {
 	symbols := make(map[string]string)
 	for i := range servers {

@@ -356,7 +356,7 @@ var (
 // storeConfigs returns the configurations of the stores of a fleet: one, or those of regions by their
 // symbols. A relay gets the one of its region.
 func storeConfigs(c *config.Config, mode Mode, log *slog.Logger) ([]redisstore.Config, error) {
-	base, err := baseStoreConfig(c, log)
+	base, err := baseStoreConfig(c, mode, log)
 	switch {
 	case len(c.RegionStores) == 0 && c.Store == "":
 		return nil, ErrNoStore
@@ -394,8 +394,8 @@ func storeConfigs(c *config.Config, mode Mode, log *slog.Logger) ([]redisstore.C
 	return all, err
 }
 
-func baseStoreConfig(c *config.Config, log *slog.Logger) (redisstore.Config, error) {
-	cfg := redisstore.Config{Timeout: c.StoreTimeout, Logger: log}
+func baseStoreConfig(c *config.Config, mode Mode, log *slog.Logger) (redisstore.Config, error) {
+	cfg := redisstore.Config{Timeout: c.StoreTimeout, Logger: log, Relay: mode == Relay}
 	var errs []error
 	if c.StorePasswordFile != "" {
 		var err error

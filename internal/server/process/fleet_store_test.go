@@ -3,8 +3,10 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +19,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
 	"github.com/ferryrelay/ferry/internal/test/redistest"
 	"github.com/ferryrelay/ferry/internal/test/storetest"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -206,6 +209,66 @@ func testQuotas(t *testing.T, r *roles) {
 	}
 }
 
+// TestRegionsByRole: with the users of docs/fleet.md API processes publish the regions of a store, and relays read
+// them. A relay of other settings does not use the store, and no relay's password changes what the others read.
+func TestRegionsByRole(t *testing.T) {
+	t.Parallel()
+	k := newFleet(t)
+	setStoreUsers(t, k.redis)
+	signers := k.signers()
+	open := func(user string, relay alloc.RelayID, region string, symbols map[string]string) *redisstore.Store {
+		s, err := redisstore.New(redisstore.Config{
+			URL: userURL(k.redis.URL, user), Signer: signers(relay), Timeout: 20 * time.Second,
+			Region: region, Symbols: symbols, Relay: !relay.IsZero(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	}
+	ours := map[string]string{"6": "eu", "7": "us"}
+	first := open("ferry-relay", alloc.RelayID{1}, "us", ours)
+	if err := first.Ping(t.Context()); err != nil {
+		t.Error("a relay before any API process:", err)
+	}
+	if got := k.redis.Do("EXISTS ferry:regions"); got != ":0" {
+		t.Error("a relay has published its region")
+	}
+	if err := open("ferry-api", alloc.RelayID{}, "eu", ours).Ping(t.Context()); err != nil {
+		t.Fatal("API process:", err)
+	}
+	for name, c := range map[string]struct {
+		region  string
+		symbols map[string]string
+		used    bool
+	}{
+		"the same":       {"eu", ours, true},
+		"another region": {"us", ours, false},
+		"another symbol": {"eu", map[string]string{"8": "eu", "7": "us"}, false},
+		"a third region": {"eu", map[string]string{"6": "eu", "7": "us", "8": "asia:1"}, true},
+	} {
+		s := open("ferry-relay", alloc.RelayID{1}, c.region, c.symbols)
+		if err := errors.Join(s.Ping(t.Context()), s.Regions.Err()); (err == nil) != c.used {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	testkit.Within(t, time.Minute, "the relay of another region to find out", func() bool {
+		return first.Ping(t.Context()) != nil && first.Regions.Err() != nil
+	})
+}
+
+// writesOf are commands that change a key, each in a way of its own.
+func writesOf(key string) (all []string) {
+	for _, command := range []string{
+		"SET %s x", "DEL %s", "PEXPIRE %s 1", "HSET %s own x", "HDEL %s own", "HSETNX %s x y", "ZADD %s 1 x", "ZREM %s x",
+		`EVAL "return redis.call('DEL', KEYS[1])" 1 %s`, `EVAL "return redis.call('DEL', '%s')" 0`,
+	} {
+		all = append(all, fmt.Sprintf(command, key))
+	}
+	return all
+}
+
 // refused are the errors for what a user may not do.
 var refused = regexp.MustCompile(`^-(NOPERM|ERR The user executing the script can't|ERR ACL failure)`)
 
@@ -226,13 +289,14 @@ func TestStoreUsersLimits(t *testing.T) {
 		"HSET other:{nodes} x y", "SET ferry:nodes x",
 	}
 	only := map[string][]string{
-		"ferry-relay": {"GET ferry:bucket:1", "SET ferry:bucket:1 9", "DEL ferry:bucket:1"},
-		"ferry-api": {
-			"HSET ferry:{nodes} x z", "HDEL ferry:{nodes} x", "DEL ferry:{nodes}", "ZADD ferry:{nodes}:end 1 x",
-			`EVAL "return redis.call('DEL', KEYS[1])" 1 ferry:{nodes}`, `EVAL_RO "return redis.call('HDEL', KEYS[1], 'x')" 1 ferry:{nodes}`,
-			`EVAL "return redis.call('DEL', 'ferry:{nodes}')" 0`, `EVAL "return redis.call('FLUSHALL')" 0`,
-			"HSET ferry:lease:1 x z", "HDEL ferry:lease:1 x", "DEL ferry:lease:1", "PEXPIRE ferry:lease:1 1",
-		},
+		"ferry-relay": slices.Concat(
+			[]string{"GET ferry:bucket:1", "HGETALL ferry:{nodes}:api"},
+			writesOf("ferry:bucket:1"), writesOf("ferry:regions"), writesOf("ferry:bans"), writesOf("ferry:{nodes}:api"),
+		),
+		"ferry-api": slices.Concat(
+			writesOf("ferry:{nodes}"), writesOf("ferry:{nodes}:end"), writesOf("ferry:lease:1"),
+			[]string{`EVAL_RO "return redis.call('HDEL', KEYS[1], 'x')" 1 ferry:{nodes}`, `EVAL "return redis.call('FLUSHALL')" 0`},
+		),
 	}
 	for user, password := range storeRoles {
 		for _, command := range append(both, only[user]...) {
