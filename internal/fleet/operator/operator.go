@@ -181,7 +181,8 @@ type Affected struct {
 type Match struct {
 	Host Allocation `json:"host"`
 	// Datagrams and Bytes are what its members sent to each other per second, on average
-	// since the hosts were read before, without UDP and IP headers. Zero at first.
+	// since the hosts were read before, or since the match began if that was later, without UDP and IP
+	// headers.
 	Datagrams float64 `json:"datagrams_per_second"`
 	Bytes     float64 `json:"bytes_per_second"`
 	// Relay is the relay that has the match, if a fleet was asked.

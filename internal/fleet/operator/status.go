@@ -149,10 +149,11 @@ type Stats struct {
 	SentBytes     uint64            `json:"bytes_out"`
 	SendFailed    uint64            `json:"send_failed"`
 	KernelDrops   uint64            `json:"kernel_drops"`
-	Outcomes      map[string]uint64 `json:"outcomes"` // by outcome, without zeros
-	Drops         map[string]uint64 `json:"drops"`    // by reason, without zeros
-	Workers       []uint64          `json:"workers"`  // datagrams received by each worker of a UDP socket
-	Intakes       []uint64          `json:"intakes"`  // messages received by each worker of a transport
+	Outcomes      map[string]uint64 `json:"outcomes"`  // by outcome, without zeros
+	Drops         map[string]uint64 `json:"drops"`     // by reason, without zeros
+	Workers       []uint64          `json:"workers"`   // datagrams received by each worker of a UDP socket
+	Intakes       []uint64          `json:"intakes"`   // messages received by each worker of a transport
+	FastPath      uint64            `json:"fast_path"` // datagrams that the kernel relayed
 	UnderLoad     int               `json:"workers_under_load"`
 	// StateComplete: the state file has all that the next run must know.
 	StateComplete bool `json:"state_complete"`

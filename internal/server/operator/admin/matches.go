@@ -147,9 +147,12 @@ func (x *matchIndex) all(ctx context.Context) ([]readMatch, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	if seconds := began.Sub(x.read).Seconds(); !x.read.IsZero() && seconds > 0 {
-		for i := range hosts {
-			sum := sums[hosts[i].ID]
+	for i := range hosts {
+		sum, span := sums[hosts[i].ID], hosts[i].Age
+		if !x.read.IsZero() {
+			span = min(span, began.Sub(x.read))
+		}
+		if seconds := span.Seconds(); seconds > 0 {
 			hosts[i].datagrams, hosts[i].bytes = float64(sum.datagrams)/seconds, float64(sum.bytes)/seconds
 		}
 	}

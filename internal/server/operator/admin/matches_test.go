@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +28,7 @@ import (
 type manyMatches struct {
 	fakeRelay
 	hosts, pages, reads int
+	age                 time.Duration // of all; 0: they differ
 }
 
 func matchID(i int, role byte) proto.AllocationID {
@@ -44,7 +46,7 @@ func (r *manyMatches) Allocations(_ context.Context, f engine.Filter, at uint32,
 			ID: matchID(i/2, 1), Match: matchID(i/2, 1), Role: alloc.RoleHost, Transport: "udp4",
 			Endpoint:      netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(i >> 9), byte(i >> 1)}), 7),
 			SentDatagrams: uint64(i * r.reads), SentBytes: uint64(100 * i * r.reads),
-			Age: time.Duration(i*7919%r.hosts) * time.Second, Links: i / 2 % 5,
+			Age: cmp.Or(r.age, time.Duration(i*7919%r.hosts)*time.Second), Links: i / 2 % 5,
 			Name: alloc.Tenant{Project: fmt.Sprint("Game", i/2%3), Environment: "live"},
 		}
 		if i%2 == 1 {
@@ -147,11 +149,12 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// TestMatchRates: the traffic of a match per second is that of its members between two reads.
+// TestMatchRates: the traffic of a match per second is that of its members between two reads, or since it
+// began.
 func TestMatchRates(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	relay := &manyMatches{hosts: 20, reads: 1000}
+	relay := &manyMatches{hosts: 20, reads: 1000, age: 500 * time.Second}
 	index := newMatchIndex(relay, nil, func() time.Time { return now })
 	search := func() operator.Matches {
 		found, err := index.search(t.Context(), matchQuery{sort: "rate", limit: 100})
@@ -160,20 +163,25 @@ func TestMatchRates(t *testing.T) {
 		}
 		return found
 	}
-	if got := search().Matches[0]; got.Bytes != 0 || got.Datagrams != 0 {
-		t.Errorf("at first: %+v", got)
-	}
-	for range 3 {
-		now = now.Add(4 * time.Second)
-		relay.reads++
+	has := func(seconds, reads float64) {
+		t.Helper()
 		for i, m := range search().Matches {
-			// Host 2n and its player 2n+1 have sent that many datagrams each since the last read.
-			want := float64(2*(19-i)*2+1) / 4
+			// Host 2n and its player 2n+1 have sent that many datagrams each in a read.
+			want := reads * float64(2*(19-i)*2+1) / seconds
 			if m.Datagrams != want || m.Bytes != 100*want {
 				t.Fatalf("match %d: %v datagrams/s, %v bytes/s, want %v", i, m.Datagrams, m.Bytes, want)
 			}
 		}
 	}
+	has(500, 1000)
+	for range 3 {
+		now = now.Add(4 * time.Second)
+		relay.reads++
+		has(4, 1)
+	}
+	now = now.Add(time.Hour)
+	relay.reads, relay.age = relay.reads+1, 2*time.Second
+	has(2, 1)
 }
 
 // stuckRelay answers no listing until free is closed.

@@ -214,7 +214,7 @@ func StatsOf(st engine.Stats, now, since time.Time) operator.Stats {
 		Draining: st.Draining, Received: st.Received, ReceivedBytes: st.ReceivedBytes,
 		Sent: st.Sent, SentBytes: st.SentBytes, SendFailed: st.SendFailed, KernelDrops: st.KernelDrops,
 		Outcomes: nonZero(st.Outcomes), Drops: nonZero(st.Drops), UnderLoad: st.WorkersUnderLoad,
-		Workers: []uint64{}, Intakes: []uint64{}, StateComplete: st.StateComplete,
+		Workers: []uint64{}, Intakes: []uint64{}, FastPath: st.FastPath.Datagrams, StateComplete: st.StateComplete,
 	}
 	for _, w := range st.Workers {
 		if w.Transport != "" {

@@ -59,7 +59,7 @@ type Sample struct {
 	Stats      *operator.Stats `json:"stats,omitempty"`
 	WorkerCPU  []float64       `json:"worker_cpu,omitempty"` // seconds of each worker of a UDP socket
 	RTT        *RoundTrip      `json:"rtt,omitempty"`
-	Load       *operator.Load  `json:"load,omitempty"` // of the relay, or of all of the fleet
+	Load       *operator.Load  `json:"load,omitempty"` // of the relay, or of all of the fleet; nil: not measured yet
 	Conditions []Condition     `json:"conditions"`
 }
 
@@ -210,6 +210,9 @@ func (c *collector) addRelay(ctx context.Context, s *Sample) {
 		}
 	}
 	c.taken++
+	if len(c.judge.readings) < 2 {
+		return
+	}
 	l := c.judge.load()
 	l.At, l.P99, l.Matches, l.Relays = s.At, s.RTT.P99, c.matches, 1
 	l.Allocations, l.Players, l.Links, l.Seats = st.Allocations, st.Bound, st.Links, st.Seats
@@ -256,13 +259,15 @@ func (c *collector) addFleet(s *Sample) {
 	if f.Error != "" {
 		s.Conditions = append(s.Conditions, Condition{Name: "fleet", State: "problem", Text: f.Error, Page: "fleet"})
 	}
-	s.Load = new(operator.Load)
+	var sum operator.Load
 	for _, n := range f.Nodes {
 		if n.Summary != nil {
-			s.Load.Add(&n.Summary.Load)
+			sum.Add(&n.Summary.Load)
 		}
 	}
-	s.Load.At = s.At
+	if sum.Relays > 0 {
+		sum.At, s.Load = s.At, &sum
+	}
 }
 
 func (c *collector) state(ctx context.Context) FleetState {

@@ -175,8 +175,12 @@ func TestEvents(t *testing.T) {
 func TestFleet(t *testing.T) {
 	c, _ := newConsole(t)
 	c.collector.cfg.Relay = "n"
-	relay := c.collector.sample(t.Context())
-	c.collector.publish(relay, nil)
+	for second := range 2 {
+		if f := c.collector.state(t.Context()); second > 0 && f.Nodes[0].Summary.Load != (operator.Load{}) {
+			t.Errorf("after one sample, its rates are not known: %+v", f)
+		}
+		c.collector.publish(c.collector.sample(t.Context()), nil)
+	}
 	if f := c.collector.state(t.Context()); len(f.Nodes) != 1 || f.Nodes[0].Summary == nil || f.Nodes[0].Summary.Load.Matches != 1 {
 		t.Errorf("a relay: %+v", f)
 	}
@@ -196,6 +200,14 @@ func TestFleet(t *testing.T) {
 	api.init(cfg)
 	if s := api.sample(t.Context()); s.Load != nil {
 		t.Errorf("before the relays were asked: %+v", s.Load)
+	}
+	cfg.Summaries = func(context.Context, []string) map[string]operator.Summary {
+		return map[string]operator.Summary{"a": {}}
+	}
+	silent := collector{}
+	silent.init(cfg)
+	if silent.askFleet(t.Context()); silent.sample(t.Context()).Load != nil {
+		t.Error("no relay has measured anything, and the fleet has a load")
 	}
 	api.askFleet(t.Context())
 	if l := api.sample(t.Context()).Load; l.BytesOut != 10 || l.P99 != 7 || l.Matches != 4 || l.Relays != 2 {

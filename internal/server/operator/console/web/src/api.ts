@@ -5,7 +5,7 @@ export interface Stats {
   datagrams_in: number; bytes_in: number; datagrams_out: number; bytes_out: number
   send_failed: number; kernel_drops: number
   outcomes: Record<string, number>; drops: Record<string, number>
-  workers: number[]; intakes: number[]; workers_under_load: number
+  workers: number[]; intakes: number[]; fast_path: number; workers_under_load: number
 }
 
 export interface Condition { name: string; state: "ok" | "note" | "problem"; text: string; since?: string; page?: string }

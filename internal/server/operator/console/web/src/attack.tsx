@@ -1,6 +1,6 @@
 import { get, type Refusal } from "./api"
 import { ban } from "./bans"
-import { age, clock, number, short, since } from "./format"
+import { age, clock, known, number, perSecond, short, since } from "./format"
 import { nowSeconds, rate, rates, usePoll, type Live } from "./live"
 import { matchLink } from "./matches"
 import { Action, Failure, ShortID, State, Table } from "./parts"
@@ -21,18 +21,18 @@ export function AttackPage({ live }: { live: Live }) {
   const rows = Object.keys(now.stats.drops).map(reason => {
     const count = (s: { stats?: { drops: Record<string, number> } }) => s.stats?.drops[reason] ?? 0
     return { reason, now: rate(samples, nowSeconds, count), before: rate(earlier, earlier.length, count), total: now.stats!.drops[reason] ?? 0 }
-  }).sort((a, b) => b.now - a.now || b.before - a.before || b.total - a.total)
+  }).sort((a, b) => (b.now ?? 0) - (a.now ?? 0) || (b.before ?? 0) - (a.before ?? 0) || b.total - a.total)
   const state = now.conditions.find(c => c.name === "attack")
   return <>
     {state && <p class={`because because-${state.state}`} role="status"><State state={state.state} text={state.state === "ok" ? "nothing unusual" : "attack or fault"} /> {state.text}
       {state.state !== "ok" && state.since && `, for ${since(state.since)}`}</p>}
     <Plot title="Dropped per second" samples={samples} format={short} now={i => rows[i]!.now}
-      series={rows.filter(r => r.now > 0 || r.before > 0).slice(0, 6).map(r => ({ label: r.reason, values: rates(samples, s => s.stats?.drops[r.reason] ?? 0) }))} />
+      series={rows.filter(r => r.now || r.before).slice(0, 6).map(r => ({ label: r.reason, values: rates(samples, s => s.stats?.drops[r.reason] ?? 0) }))} />
     <section>
       <h2>Drops by reason</h2>
       {rows.length === 0 ? <p>None since the start.</p> :
         <Table label="Drops by reason" head={<><th>Reason</th><th class="n">Now</th><th class="n">Before</th><th class="n">Since the start</th><th>What it means, and what to do</th></>}>
-          {rows.map(r => <tr key={r.reason}><td>{r.reason}</td><td class="n">{short(r.now)}/s</td><td class="n">{short(r.before)}/s</td><td class="n">{number(r.total)}</td>
+          {rows.map(r => <tr key={r.reason}><td>{r.reason}</td><td class="n">{known(r.now, perSecond)}</td><td class="n">{known(r.before, perSecond)}</td><td class="n">{number(r.total)}</td>
             <td class="text">{reasons.value?.[r.reason]?.means} <strong>{reasons.value?.[r.reason]?.do}</strong></td></tr>)}
         </Table>}
       <p class="soft">Now is the mean of the last {nowSeconds} s, before is that of up to five minutes earlier.</p>
@@ -45,7 +45,7 @@ export function AttackPage({ live }: { live: Live }) {
         <Table label="Sources by network" head={<><th>Network</th><th>Action</th><th class="n">Now</th><th class="n">Refused</th><th>Last</th><th>Reasons</th></>}>
           {sources.value.map(s => <tr key={s.prefix}><td>{s.prefix}</td>
             <td><Action label="Ban" danger ask={`Ban ${s.prefix} for a day? It ends the matches that its players host, and honest players of this network are banned too.`} act={() => ban({ prefix: s.prefix })} /></td>
-            <td class="n">{short(s.rate)}/s</td><td class="n">{number(s.count)} in {age((Date.parse(s.last) - Date.parse(s.first)) / 1000)}</td><td>{since(s.last)} ago</td><td class="text">{s.reasons?.join("; ")}</td></tr>)}
+            <td class="n">{perSecond(s.rate)}</td><td class="n">{number(s.count)} in {age((Date.parse(s.last) - Date.parse(s.first)) / 1000)}</td><td>{since(s.last)} ago</td><td class="text">{s.reasons?.join("; ")}</td></tr>)}
         </Table>}
     </section>
     {value && value.length > 0 && <section>

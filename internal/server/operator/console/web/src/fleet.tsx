@@ -2,19 +2,20 @@ import { call, get, onRelay, type Canary, type Fleet, type Load, type Node, type
 import { Canaries, canaryProblems, canarySum, useCanaries } from "./canary"
 import { DayView, LoadPlots, Over } from "./day"
 import { DrainButton } from "./drain"
-import { bits, counted, day, ms, number, short, since } from "./format"
+import { bits, counted, day, known, ms, number, perSecond, since } from "./format"
 import { usePoll, type Live } from "./live"
-import { Action, Failure, HeadButton, ShortID, State, Table, Tile } from "./parts"
+import { Action, Failure, HeadButton, kindOf, ShortID, State, Table, Tile } from "./parts"
 import { setQuery } from "./route"
 
 const relayLink = (n: Node) => `#/relay/${n.id}`
 const isReady = (n: Node) => n.state === "ready"
 const serves = (n: Node) => n.state !== "dead" && n.state !== "stopped"
 
-/** loadOf is what a relay tells of itself, or else what it announces in the store. */
+/** loadOf is what a relay tells of itself, or else what it announces in the store. One that has just started
+ *  has measured nothing. */
 function loadOf(n: Node): Load | undefined {
   const t = n.traffic
-  return n.summary?.load ?? (t && {
+  return n.summary?.load.relays ? n.summary.load : (t && {
     at: "", datagrams_in: t.datagrams_in_per_second, datagrams_out: t.datagrams_out_per_second, bytes_in: t.bytes_in_per_second,
     bytes_out: t.bytes_out_per_second, drops: t.dropped_per_second, p99: 0, allocations: n.allocations, matches: n.matches ?? 0,
     players: n.bound, links: n.links, seats: n.seats, relays: 1,
@@ -29,7 +30,8 @@ const nextSteps: Record<string, string> = {
   "not ready": "it does not accept requests yet, or stops: look at its log",
 }
 
-interface Problem { key: string; state: string; name: string; text: string; to: string; since?: string }
+// about is what a problem concerns: "relays", or the name of a condition. Its tile is red, too.
+interface Problem { key: string; state: string; name: string; text: string; to: string; since?: string; about?: string }
 
 /** problemsOf are what is wrong with a fleet, with the next step. */
 function problemsOf(f: Fleet, live: Live, canaries: Canary[]): Problem[] {
@@ -42,19 +44,19 @@ function problemsOf(f: Fleet, live: Live, canaries: Canary[]): Problem[] {
   for (const n of nodes) {
     const name = n.role === "api" ? n.id : `relay ${n.id.slice(0, 8)}`, to = n.role === "api" ? "#/fleet" : relayLink(n)
     const step = nextSteps[n.state]
-    if (step) all.push({ key: n.id, state: n.state === "dead" || n.state === "not ready" ? "problem" : "note", name, to, text: `${n.state}: ${step}`, since: n.last_heartbeat })
+    if (step) all.push({ key: n.id, state: kindOf(n.state), about: "relays", name, to, text: `${n.state}: ${step}`, since: n.last_heartbeat })
     else if (n.state === "draining") all.push({ key: n.id, state: "note", name, to, text: `draining, ${counted(n.allocations, "allocation")} left` })
     if (n.max_seats > 0 && n.seats > 0.8 * n.max_seats && serves(n)) {
       all.push({ key: n.id + "seats", state: "note", name, to, text: `${number(n.seats)} of ${number(n.max_seats)} seats are taken: add a relay in region ${n.region}` })
     }
     for (const c of n.summary?.conditions ?? []) {
-      if (c.name !== "readiness") all.push({ key: n.id + c.name + c.text, state: c.state, name, to, text: `${c.name}: ${c.text}`, since: c.since })
+      if (c.name !== "readiness") all.push({ key: n.id + c.name + c.text, state: c.state, about: c.name, name, to, text: `${c.name}: ${c.text}`, since: c.since })
     }
     if (n.lacks?.length) all.push({ key: n.id + "lacks", state: "note", name, to, text: `version ${n.version} lacks ${n.lacks.join(", ")}: upgrade it` })
   }
   for (const region of new Set(relays.map(n => n.region))) {
     if (!relays.some(n => n.region === region && isReady(n))) {
-      all.push({ key: "region " + region, state: "problem", name: `region ${region || "–"}`, to: `#/fleet?q=${encodeURIComponent(region)}`, text: "no relay there is ready: no new matches begin in it" })
+      all.push({ key: "region " + region, state: "problem", about: "relays", name: `region ${region || "–"}`, to: `#/fleet?q=${encodeURIComponent(region)}`, text: "no relay there is ready: no new matches begin in it" })
     }
   }
   const versions = new Set(nodes.map(n => n.version).filter(v => v))
@@ -62,8 +64,7 @@ function problemsOf(f: Fleet, live: Live, canaries: Canary[]): Problem[] {
   return all.sort((a, b) => (a.state === "problem" ? 0 : 1) - (b.state === "problem" ? 0 : 1))
 }
 
-function Wrong({ fleet, live, canaries }: { fleet: Fleet; live: Live; canaries: Canary[] }) {
-  const all = problemsOf(fleet, live, canaries)
+function Wrong({ all }: { all: Problem[] }) {
   return <section aria-label="What is wrong">
     <h2>What is wrong, and the next step</h2>
     {all.length === 0 ? <p><State state="ok" text="nothing" /></p> :
@@ -89,7 +90,7 @@ function Regions({ relays }: { relays: Node[] }) {
       const known = here.flatMap(n => loadOf(n) ?? [])
       const ready = here.filter(isReady).length
       return <div key={region} class="region">
-        <h3><a href={`#/fleet?q=${encodeURIComponent(region)}`}>{region || "no region"}</a> <State state={ready === here.length ? "ok" : ready ? "note" : "problem"} text={`${ready} of ${here.length} ready`} /></h3>
+        <h3><a href={`#/fleet?q=${encodeURIComponent(region)}`}>{region || "no region"}</a> <State state={ready === here.length ? "ok" : !ready || here.some(n => kindOf(n.state) === "problem") ? "problem" : "note"} text={`${ready} of ${here.length} ready`} /></h3>
         <dl class="facts">
           <dt>Players</dt><dd>{number(sum(here, n => n.bound))}</dd>
           <dt>Matches</dt><dd>{known.length ? number(known.reduce((a, l) => a + l.matches, 0)) : "not known"}</dd>
@@ -132,6 +133,8 @@ export function FleetPage({ live, query }: { live: Live; query: URLSearchParams 
   const rows = nodes.filter(n => [n.id, n.role, n.region, n.state, n.version, n.summary?.host, ...n.udp ?? []].join(" ").toLowerCase().includes(filter.toLowerCase()))
     .sort((a, b) => { const x = by(a), y = by(b); return (x < y ? -1 : x > y ? 1 : 0) * (order === "asc" ? 1 : -1) || (a.id < b.id ? -1 : 1) })
   const asked = relays.filter(serves)
+  const problems = value && isAPI ? problemsOf(value, live, canaries.value?.canaries ?? []) : []
+  const is = (about: string) => problems.some(p => p.about === about && p.state === "problem")
   const unanswered = asked.filter(n => !n.summary).length
   return <>
     <Failure error={error ?? (value?.error ? new Error(value.error) : undefined)} />
@@ -139,17 +142,17 @@ export function FleetPage({ live, query }: { live: Live; query: URLSearchParams 
     {value?.stores_away?.map(s => <p class="because because-problem" role="status" key={s.region}>The store of region {s.region} has not answered since {day(s.since)}: the states of its relays are not known, others may be missing, and running matches go on. Other regions are not affected.</p>)}
     {isAPI && value && <>
       <div class="tiles">
-        <Tile to="#/fleet?sort=state" label="Relays ready" value={`${relays.filter(isReady).length} of ${relays.length}`} bad={relays.some(n => n.state === "dead") || relays.length > 0 && !relays.some(isReady)}
+        <Tile to="#/fleet?sort=state" label="Relays ready" value={`${relays.filter(isReady).length} of ${relays.length}`} bad={is("relays")}
           more={`${counted(new Set(relays.map(n => n.region)).size, "region")}, ${counted(nodes.length - relays.length, "API process", "API processes")}`} />
-        <Tile to="#/matches" label="Matches" value={load ? number(load.matches) : "–"} more={unanswered ? `of ${asked.length - unanswered} of ${asked.length} relays` : undefined} />
+        <Tile to="#/matches" label="Matches" value={known(load?.matches, number)} more={unanswered ? `of ${asked.length - unanswered} of ${asked.length} relays` : undefined} />
         <Tile to="#/matches?sort=players&order=desc" label="Players" value={number(sum(relays, n => n.bound))} />
         <Tile to="#/fleet?sort=seats&order=desc" label="Seats taken" value={number(sum(asked, n => n.seats))} more={asked.length > 0 && asked.every(n => n.max_seats > 0) ? `of ${number(sum(asked, n => n.max_seats))}` : undefined} />
-        <Tile to="#/usage" label="Traffic out" value={load ? bits(load.bytes_out) : "–"} more={load && `in ${bits(load.bytes_in)}`} />
-        <Tile to="#/fleet?sort=drops&order=desc" label="Dropped" value={load ? short(load.drops) + "/s" : "–"} />
-        <Tile to="#/fleet?sort=p99&order=desc" label="Round trip, p99" value={load?.p99 ? ms(load.p99) : "–"} more="of the slowest relay" />
+        <Tile to="#/usage" label="Traffic out" value={known(load?.bytes_out, bits)} bad={is("sending")} more={load && `in ${bits(load.bytes_in)}`} />
+        <Tile to="#/fleet?sort=drops&order=desc" label="Dropped" value={known(load?.drops, perSecond)} bad={is("attack")} />
+        <Tile to="#/fleet?sort=p99&order=desc" label="Round trip, p99" value={load?.p99 ? ms(load.p99) : "–"} bad={is("round trip")} more="of the slowest relay" />
         <Tile to="#/fleet" label="Success, by canary" value={seen?.success ?? "–"} bad={seen?.fails} more={seen ? seen.untilIn : "no canary"} />
       </div>
-      <Wrong fleet={value} live={live} canaries={canaries.value?.canaries ?? []} />
+      <Wrong all={problems} />
       {relays.length > 0 && <Regions relays={relays} />}
     </>}
     <Canaries all={canaries.value?.canaries} error={canaries.error} />
@@ -171,9 +174,9 @@ export function FleetPage({ live, query }: { live: Live; query: URLSearchParams 
           <td><NodeAction n={n} again={again} /></td>
           {isRelay ? <>
             <td class="n">{l ? number(l.matches) : "not known"}</td><td class="n">{number(n.bound)}</td>
-            <td class="n">{seatsOf([n])}</td><td class="n">{l ? bits(l.bytes_out) : "not known"}</td><td class="n">{l ? short(l.drops) + "/s" : "not known"}</td><td class="n">{l?.p99 ? ms(l.p99) : ""}</td>
+            <td class="n">{seatsOf([n])}</td><td class="n">{l ? bits(l.bytes_out) : "not known"}</td><td class="n">{l ? perSecond(l.drops) : "not known"}</td><td class="n">{l?.p99 ? ms(l.p99) : ""}</td>
           </> : <><td class="n" /><td class="n" /><td class="n" /><td class="n" /><td class="n" /><td class="n" /></>}
-          <td>{n.version}</td><td class="n">{since(n.since)}</td><td class="name">{[n.summary?.host, ...n.udp ?? []].join(" ")}</td>
+          <td class="name">{n.version}</td><td class="n">{since(n.since)}</td><td class="name">{[n.summary?.host, ...n.udp ?? []].join(" ")}</td>
         </tr>
       })}
     </Table>}
@@ -207,7 +210,7 @@ export function RelayPage({ id }: { id: string }) {
       <dt>Players</dt><dd>{number(n.bound)}</dd><dt>Seats</dt><dd>{seatsOf([n])}</dd>
       <dt>Traffic</dt><dd>{l ? `in ${bits(l.bytes_in)}, out ${bits(l.bytes_out)}` : "not known"}</dd>
       <dt>Round trip, p99</dt><dd>{l?.p99 ? ms(l.p99) : "not known"}</dd>
-      <dt>Dropped</dt><dd>{l ? short(l.drops) + "/s" : "not known"}</dd>
+      <dt>Dropped</dt><dd>{l ? perSecond(l.drops) : "not known"}</dd>
     </dl>
     <p class="actions"><NodeAction n={n} again={again} /></p>
     {n.summary?.conditions && <section aria-label="State"><h2>What is wrong</h2><ul class="conditions">

@@ -1,5 +1,10 @@
 // Numbers, times and names as text.
 
+/** known is a figure as text, or a dash before it was measured. */
+export const known = (n: number | null | undefined, format: (n: number) => string) => n === null || n === undefined ? "–" : format(n)
+
+export const perSecond = (n: number) => short(n) + "/s"
+
 export function number(n: number): string {
   return Math.round(n).toLocaleString("en")
 }

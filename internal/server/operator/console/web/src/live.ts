@@ -99,10 +99,10 @@ export function rates(samples: Sample[], counter: (s: Sample) => number): (numbe
 /** nowSeconds is over how many seconds a rate is taken that is shown as the present one. */
 export const nowSeconds = 10
 
-/** rate is the change per second of a counter over the last samples. */
-export function rate(samples: Sample[], over: number, counter: (s: Sample) => number): number {
+/** rate is the change per second of a counter over the last samples; null: there is only one. */
+export function rate(samples: Sample[], over: number, counter: (s: Sample) => number): number | null {
   const last = samples[samples.length - 1]
   const before = samples[Math.max(0, samples.length - 1 - over)]
-  if (!last || !before || last === before) return 0
+  if (!last || !before || last === before) return null
   return Math.max(0, counter(last) - counter(before)) / ((Date.parse(last.at) - Date.parse(before.at)) / 1000)
 }

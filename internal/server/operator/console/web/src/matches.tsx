@@ -1,9 +1,9 @@
 import { useRef } from "preact/hooks"
 import { call, get, onRelay, save, type Allocation, type Matches, type Why, type WhyEvent } from "./api"
 import { ban } from "./bans"
-import { age, bits, clock, number, project, short } from "./format"
+import { age, bits, clock, number, perSecond, project, short } from "./format"
 import { usePoll } from "./live"
-import { Action, Failure, HeadButton, ShortID, Table } from "./parts"
+import { Action, Failure, HeadButton, MissingRelays, ShortID, Table } from "./parts"
 import { setQuery } from "./route"
 
 const pageSize = 50
@@ -29,7 +29,8 @@ export function MatchesPage({ query: url }: { query: URLSearchParams }) {
         onInput={e => setQuery({ q: e.currentTarget.value, page: "" })} />
     </form>
     <Failure error={error} />
-    {value && <p class="soft" role="status">{number(value.total)} {value.total === 1 ? "match" : "matches"}{value.truncated && "; there are more, which were not searched"}</p>}
+    {value && <p class="soft" role="status">{number(value.total)} {value.total === 1 ? "match" : "matches"}{value.missing ? " at the relays that answered" : value.truncated && "; there are more, which were not searched"}</p>}
+    <MissingRelays what="The list" missing={value?.missing} />
     {value && value.matches.length > 0 && <Table label="Matches" head={<>
       <th>Host</th><th>Code</th><HeadButton name="project" label="Project" text {...head} />
       <HeadButton name="players" label="Players" {...head} /><HeadButton name="age" label="Age" {...head} />
@@ -76,7 +77,7 @@ function sentSince(now: MatchValues) {
   return now
 }
 
-const rateText = (r?: Rate) => r ? `${short(r.datagrams)}/s, ${bits(r.bytes)}` : ""
+const rateText = (r?: Rate) => r ? `${perSecond(r.datagrams)}, ${bits(r.bytes)}` : ""
 
 async function load(id: string, relay?: string): Promise<MatchValues> {
   const why = await get<Why>(onRelay(relay, `/why/${id}`))

@@ -1,6 +1,6 @@
 import type { Condition, Sample } from "./api"
 import { DayView, Over } from "./day"
-import { bits, counted, day, ms, number, short, since } from "./format"
+import { bits, counted, day, known, ms, number, perSecond, short, since } from "./format"
 import { nowSeconds, rate, rates, type Live } from "./live"
 import { State, Table, Tile } from "./parts"
 import { Plot } from "./plot"
@@ -27,18 +27,18 @@ export function Overview({ live, query }: { live: Live; query: URLSearchParams }
   if (!now) return <p>Waiting for the first values…</p>
   if (!now.stats) return <><p>This process has no relay: see <a href="#/fleet">Fleet</a>.</p><Conditions sample={now} /></>
   const st = now.stats
-  const perSecond = (f: (s: Sample) => number) => rate(samples, nowSeconds, f)
+  const shown = (f: (s: Sample) => number, format: (n: number) => string) => known(rate(samples, nowSeconds, f), format)
   const is = (name: string) => now.conditions.some(c => c.name === name && c.state === "problem")
   const reasons = Object.keys(st.drops).sort((a, b) => (st.drops[b] ?? 0) - (st.drops[a] ?? 0))
   return <>
     <div class="tiles">
-      <Tile to="#/usage" label="Traffic in" value={bits(perSecond(s => s.stats!.bytes_in))} more={short(perSecond(s => s.stats!.datagrams_in)) + " datagrams/s"} />
-      <Tile to="#/usage" label="Traffic out" value={bits(perSecond(s => s.stats!.bytes_out))} more={short(perSecond(s => s.stats!.datagrams_out)) + " datagrams/s"} />
+      <Tile to="#/usage" label="Traffic in" value={shown(s => s.stats!.bytes_in, bits)} more={shown(s => s.stats!.datagrams_in, short) + " datagrams/s"} />
+      <Tile to="#/usage" label="Traffic out" value={shown(s => s.stats!.bytes_out, bits)} more={shown(s => s.stats!.datagrams_out, short) + " datagrams/s"} bad={is("sending")} />
       <Tile to="#/matches" label="Players" value={number(st.bound)} more={now.load && counted(now.load.matches, "match", "matches")} />
       <Tile to="#/fleet" label="Allocations" value={number(st.allocations)} more={`${counted(st.links, "link")}, ${counted(st.seats, "seat")}`} />
       <Tile to="#/overview" label="Round trip, p99" value={now.rtt && now.rtt.lost < 60 ? ms(now.rtt.p99) : "–"} bad={is("round trip")}
         more={now.rtt && `p50 ${ms(now.rtt.p50)}${now.rtt.lost ? `, ${now.rtt.lost} lost` : ""}`} />
-      <Tile to="#/attack" label="Dropped" value={short(perSecond(s => sum(s.stats!.drops) + s.stats!.kernel_drops)) + "/s"} bad={is("attack")} more={`running for ${since(now.since)}`} />
+      <Tile to="#/attack" label="Dropped" value={shown(s => sum(s.stats!.drops) + s.stats!.kernel_drops, perSecond)} bad={is("attack")} more={`running for ${since(now.since)}`} />
     </div>
     <Conditions sample={now} />
     <Over day={query.get("over") === "day"} />
@@ -54,6 +54,7 @@ export function Overview({ live, query }: { live: Live; query: URLSearchParams }
       <Plot title="Received by transport, per second" samples={samples} format={short} series={[
         { label: "UDP and DTLS", values: rates(samples, s => total(s.stats!.workers)) },
         { label: "WebSocket", values: rates(samples, s => total(s.stats!.intakes)) },
+        ...(st.fast_path > 0 ? [{ label: "fast path", values: rates(samples, s => s.stats!.fast_path) }] : []),
       ]} />
       <Plot title="Processor time of each worker" samples={samples} format={n => n.toFixed(n < 10 ? 1 : 0) + " %"} series={
         (now.worker_cpu ?? []).map((_, i) => ({ label: `worker ${i}`, values: rates(samples, s => s.worker_cpu?.[i] ?? 0).map(v => v === null ? null : v * 100) }))
@@ -72,7 +73,7 @@ export function Overview({ live, query }: { live: Live; query: URLSearchParams }
       <h2><a href="#/attack">Dropped datagrams by reason</a></h2>
       {reasons.length === 0 ? <p>None since the start.</p> :
         <Table label="Dropped datagrams by reason" head={<><th>Reason</th><th class="n">Per second</th><th class="n">Since the start</th></>}>
-          {reasons.map(r => <tr key={r}><td>{r}</td><td class="n">{short(rate(samples, nowSeconds, s => s.stats!.drops[r] ?? 0))}</td><td class="n">{number(st.drops[r] ?? 0)}</td></tr>)}
+          {reasons.map(r => <tr key={r}><td>{r}</td><td class="n">{shown(s => s.stats!.drops[r] ?? 0, short)}</td><td class="n">{number(st.drops[r] ?? 0)}</td></tr>)}
         </Table>}
     </section>
   </>

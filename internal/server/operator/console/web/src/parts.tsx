@@ -20,9 +20,12 @@ export function MissingRelays({ what, missing }: { what: string; missing?: Missi
     <li key={m.relay}>{what} of {m.relay ? `relay ${m.relay}` : "a part of the fleet"}{m.region && ` (${m.region})`} is missing: {m.reason}</li>)}</ul> : null
 }
 
+/** kindOf is what a state of a process or of a condition amounts to. */
+export const kindOf = (state: string) => state === "ok" || state === "ready" ? "ok" : ["problem", "dead", "not ready"].includes(state) ? "problem" : "note"
+
 /** State shows a state by a word and a sign, not by colour only. */
 export function State({ state, text }: { state: string; text?: string }) {
-  const kind = state === "ok" || state === "ready" ? "ok" : state === "problem" || state === "dead" || state === "not ready" ? "problem" : "note"
+  const kind = kindOf(state)
   const sign = { ok: "✓", note: "•", problem: "!" }[kind]
   return <span class={`state state-${kind}`}><span aria-hidden="true">{sign}</span> {text ?? state}</span>
 }

@@ -1,6 +1,6 @@
 import { useEffect, useRef } from "preact/hooks"
 import uPlot from "uplot"
-import { dayClock } from "./format"
+import { dayClock, known } from "./format"
 
 export interface Series { label: string; values: (number | null)[] }
 
@@ -14,7 +14,7 @@ const dashes: (number[] | undefined)[] = [undefined, [6, 3], [2, 3], [8, 3, 2, 3
 /** Plot draws series over times. Lines differ in dashes as well as in colour. The figure of a series
  *  is its last value, or what now returns for it. */
 export function Plot({ title, samples, series, format, now, over = "the last five minutes" }: {
-  title: string; samples: { at: string }[]; series: Series[]; format: (n: number) => string; now?: (i: number) => number; over?: string
+  title: string; samples: { at: string }[]; series: Series[]; format: (n: number) => string; now?: (i: number) => number | null; over?: string
 }) {
   const at = useRef<HTMLDivElement>(null)
   const plot = useRef<uPlot | undefined>(undefined)
@@ -56,7 +56,7 @@ export function Plot({ title, samples, series, format, now, over = "the last fiv
   return <figure class="plot">
     <figcaption>
       <strong>{title}</strong>
-      {last.slice(0, 8).map((s, i) => <span key={s.label} class="key"><i class={`mark mark-${i % 6}`} aria-hidden="true" />{s.label} <b>{s.value === null ? "–" : format(s.value)}</b></span>)}
+      {last.slice(0, 8).map((s, i) => <span key={s.label} class="key"><i class={`mark mark-${i % 6}`} aria-hidden="true" />{s.label} <b>{known(s.value, format)}</b></span>)}
     </figcaption>
     <div ref={at} role="img" aria-label={`${title} over ${over}; now ${last.map(s => `${s.label} ${s.value === null ? "unknown" : format(s.value)}`).join(", ")}`} />
   </figure>
