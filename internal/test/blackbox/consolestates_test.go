@@ -70,8 +70,9 @@ func openFleet(t *testing.T, browser *chromium, load object, nodes ...object) co
 }
 
 func nodeOf(id, state string, load object, problems ...string) object {
-	return object{"id": id, "role": "relay", "region": "eu", "state": state, "version": longVersion[6:], "seats": 1, "max_seats": 0, "bound": 0,
-		"allocations": 0, "udp": []string{"203.0.113.7:7777"}, "summary": object{"host": "h", "load": load, "conditions": problem(problems...)}}
+	return object{"id": id, "role": "relay", "region": "eu", "state": state, "version": longVersion[6:], "seats": 1, "max_seats": 0,
+		"bound": 0, "allocations": 0, "udp": []string{"203.0.113.7:7777"},
+		"summary": object{"host": "h", "load": load, "conditions": problem(problems...)}}
 }
 
 func (p consoleTab) text() (text string) {
@@ -133,8 +134,8 @@ func TestConsoleMissing(t *testing.T) {
 	t.Parallel()
 	browser := startChromium(t)
 	missing := []object{{"reason": "the store does not answer"}, {"relay": "aaaa", "region": "us", "reason": "no answer"}}
-	p := openConsole(t, browser, "matches", map[string]any{"/matches": object{"matches": []object{}, "total": 0, "truncated": true, "missing": missing}},
-		func(second int) object { return object{"mode": "api"} })
+	list := object{"matches": []object{}, "total": 0, "truncated": true, "missing": missing}
+	p := openConsole(t, browser, "matches", map[string]any{"/matches": list}, func(int) object { return object{"mode": "api"} })
 	p.shows("0 matches at the relays that answered")
 	p.shows("a part of the fleet is missing: the store does not answer")
 	p.shows("relay aaaa (us) is missing: no answer")
@@ -186,5 +187,34 @@ func TestConsoleRedOverview(t *testing.T) {
 	p.shows("Traffic in")
 	if red := p.redTiles(); !slices.Equal(red, []string{"Traffic out", "Round trip, p99", "Dropped"}) {
 		t.Errorf("the red tiles are %q", red)
+	}
+}
+
+// TestConsoleHeader: the header has at most three rows, whatever is long in it.
+func TestConsoleHeader(t *testing.T) {
+	t.Parallel()
+	browser := startChromium(t)
+	p := openConsole(t, browser, "overview", map[string]any{}, func(second int) object { return statsOf(1000*second, object{}) })
+	p.shows("UDP and DTLS 500")
+	for _, width := range []int{320, 400, 600, 800, 1280} {
+		p.size(width, 900, "light")
+		var header struct {
+			Height, Wide float64
+			Rows         int
+			Hidden       []string
+		}
+		p.do(&header, `(() => {
+			const all = [...document.querySelectorAll("header :is(strong, .live, .place, nav, button)")].map(e => [e, e.getBoundingClientRect()])
+			const rows = []
+			for (const [, r] of all.sort((a, b) => a[1].top - b[1].top)) if (!rows.length || r.top >= rows[rows.length - 1] - 1) rows.push(r.bottom)
+			return {
+				rows: rows.length, wide: document.documentElement.scrollWidth - innerWidth,
+				hidden: all.filter(([, r]) => r.right > innerWidth + 1 || r.left < -1).map(([e]) => e.outerHTML), height: document.querySelector("header").offsetHeight,
+			}
+		})`)
+		t.Logf("%d px: %+v", width, header)
+		if header.Rows > 3 || header.Height > 120 || header.Wide > 0 || len(header.Hidden) > 0 {
+			t.Errorf("%d px: the header has %+v", width, header)
+		}
 	}
 }

@@ -1,5 +1,5 @@
 import { render } from "preact"
-import { useEffect, useState } from "preact/hooks"
+import { useEffect, useRef, useState } from "preact/hooks"
 import "uplot/dist/uPlot.min.css"
 import "./style.css"
 import { call, get, onSignedOut, setRole, type Login, type Sample } from "./api"
@@ -24,7 +24,7 @@ function Theme() {
     localStorage.setItem("theme", theme)
     document.documentElement.dataset.theme = theme
   }, [theme])
-  return <label class="theme">Theme <select value={theme} onChange={e => setTheme(e.currentTarget.value)}>
+  return <label>Theme <select value={theme} onChange={e => setTheme(e.currentTarget.value)}>
     {["auto", "light", "dark"].map(t => <option key={t}>{t}</option>)}
   </select></label>
 }
@@ -54,8 +54,8 @@ function SignIn({ done, oidc }: { done: () => void; oidc?: string }) {
 }
 
 /** placeOf names the process: several consoles in several tabs must differ. */
-function placeOf(s: Sample): string[] {
-  return [s.host, ...(s.relay ? [`relay ${s.relay.slice(0, 8)}`] : []), ...(s.region ? [`region ${s.region}`] : [])]
+function placeOf(s: Sample): string {
+  return [s.host, ...(s.relay ? [`relay ${s.relay.slice(0, 8)}`] : []), ...(s.region ? [`region ${s.region}`] : [])].join(" · ")
 }
 
 /** Connection says whether the values are live. */
@@ -99,6 +99,8 @@ function App() {
   }, [live.state, live.since > 0])
   const place = now && [...(now.relay ? [now.relay.slice(0, 8)] : []), now.host, ...(now.region ? [now.region] : [])].join(" ")
   useEffect(() => { document.title = [...(lost ? ["(gone)"] : []), ...(place ? [place, "–"] : []), name, "–", "Ferry"].join(" ") }, [name, place, lost])
+  const nav = useRef<HTMLElement>(null) // A narrow window scrolls it.
+  useEffect(() => { nav.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }) }, [route, place])
   if (login) setRole(login)
   if (!login) return <main><p role="status">{away ? "The server does not answer. The page tries again every two seconds." : "Connecting…"}</p></main>
   if (!signedIn) return <SignIn done={check} oidc={login.oidc} />
@@ -107,12 +109,14 @@ function App() {
   return <>
     <header>
       <a class="skip" href="#main" onClick={e => { e.preventDefault(); document.getElementById("main")?.focus() }}>Skip to the page</a>
-      <div class="title"><strong>{now?.title ?? "ferry"}</strong> <span class="mode">{now?.mode}</span> <Connection live={live} />
-        {now && <div class="place">{placeOf(now).map(p => <span key={p}>{p}</span>)}</div>}</div>
-      <nav aria-label="Pages of the console">
+      <div class="title">
+        <div class="program"><strong title={now?.title}>{now?.title ?? "ferry"}</strong> <span class="mode">{now?.mode}</span> <Connection live={live} /></div>
+        {now && <div class="place" title={placeOf(now)}>{placeOf(now)}</div>}
+      </div>
+      <nav aria-label="Pages of the console" ref={nav}>
         {order.map(p => <a key={p} href={`#/${p}`} aria-current={p === route || p === "matches" && route === "match" || p === "usage" && route === "project" || p === "fleet" && route === "relay" ? "page" : undefined}>{p[0]!.toUpperCase() + p.slice(1)}</a>)}
       </nav>
-      <div class="tools"><Theme />{login.person && <span>{login.person}, {login.role}</span>}{login.required && <button onClick={signOut}>Sign out</button>}</div>
+      <div class="tools">{login.person && <span>{login.person}, {login.role}</span>}{login.required && <button title={login.person} onClick={signOut}>Sign out</button>}</div>
     </header>
     {lost && <Lost live={live} />}
     <main id="main" tabIndex={-1} class={lost ? "stale" : ""}>
@@ -132,7 +136,7 @@ function App() {
         : <p>There is no such page.</p>}
     </main>
     <Dialog />
-    <footer><a href="/docs/">Documentation</a> · <a href="/pages">Pages for programs</a></footer>
+    <footer><a href="/docs/">Documentation</a> · <a href="/pages">Pages for programs</a> · <Theme /></footer>
   </>
 }
 
