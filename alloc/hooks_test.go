@@ -28,7 +28,7 @@ func TestHookCallsService(t *testing.T) {
 		_, join := service.Join(ctx, caller, "BCDFGH")
 		_, code := service.JoinCode(ctx, caller, proto.AllocationID{1})
 		_, migrate := service.Migrate(ctx, caller, alloc.MigrationClaim{})
-		got = append(got, allocate, join, code, migrate, service.Leave(ctx, caller, proto.AllocationID{1}))
+		got = append(got, allocate, join, code, migrate, service.Leave(ctx, caller, proto.AllocationID{1}, alloc.ConnectionData{}))
 	}
 	service, err := alloc.NewService(alloc.ServiceConfig{
 		Relay: newFakeRelay(), Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "home"}},

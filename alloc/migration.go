@@ -17,6 +17,9 @@ var (
 	// ErrHostPresent: another player has taken the host's place, or the host goes on. See
 	// [HostPresentError].
 	ErrHostPresent = errors.New("alloc: the match has a host")
+	// ErrHostProof: many players share the caller's token, so a host that leaves has to prove by its
+	// own connection data that it is that.
+	ErrHostProof = errors.New("alloc: the host's own connection data is missing")
 )
 
 // MigrationWaitError is an [ErrMigration] with its reason.
@@ -63,6 +66,9 @@ type LeaveRequest struct {
 	Tenant Tenant
 	Player PlayerHash // of the caller, who must own the host. Zero: a backend
 	Host   proto.AllocationID
+	// Proof is the host's own ConnectionData. Zero: none, and the caller is a backend or an
+	// individual player.
+	Proof ConnectionData
 }
 
 // MigrationRelay is a [Relay] whose matches survive their hosts. *engine.Server is one.
@@ -77,7 +83,7 @@ type MigrationRelay interface {
 	MigrateHost(ctx context.Context, r MigrationRequest) (Reservation, error)
 	// LeaveHost records that a host leaves: its players may take its place at once, and new
 	// players get a MigrationWaitError. The relay forwards its messages until a new host is
-	// bound. Another call does nothing. Errors: ErrNotFound, ErrUnavailable.
+	// bound. Another call does nothing. Errors: ErrNotFound, also for a wrong proof, ErrUnavailable.
 	LeaveHost(ctx context.Context, r LeaveRequest) error
 }
 
@@ -119,9 +125,10 @@ func (s *Service) Migrate(ctx context.Context, c Caller, claim MigrationClaim) (
 }
 
 // Leave records that a host leaves, so that its players may take its place at once. It may
-// be called again. Errors: ErrTenantName, ErrUnavailable, and ErrNotFound for an allocation
-// that has ended, is a joiner's, or belongs to another caller.
-func (s *Service) Leave(ctx context.Context, c Caller, host proto.AllocationID) error {
+// be called again. The proof is the host's own ConnectionData; it may be zero for a backend or an
+// individual player. Errors: ErrTenantName, ErrHostProof, ErrUnavailable, and ErrNotFound for an
+// allocation that has ended, is a joiner's, or belongs to another caller, and for a wrong proof.
+func (s *Service) Leave(ctx context.Context, c Caller, host proto.AllocationID, proof ConnectionData) error {
 	if inHook.Running() {
 		return ErrInHook
 	}
@@ -131,7 +138,10 @@ func (s *Service) Leave(ctx context.Context, c Caller, host proto.AllocationID) 
 	if err := c.Tenant.Validate(); err != nil {
 		return err
 	}
-	if err := s.migrations.LeaveHost(ctx, LeaveRequest{Tenant: c.Tenant, Player: actsFor(c), Host: host}); err != nil {
+	if !c.Server && !c.Individual && proof == (ConnectionData{}) {
+		return ErrHostProof
+	}
+	if err := s.migrations.LeaveHost(ctx, LeaveRequest{Tenant: c.Tenant, Player: actsFor(c), Host: host, Proof: proof}); err != nil {
 		return fmt.Errorf("leave: %w", err)
 	}
 	return nil

@@ -88,7 +88,7 @@ func TestMigrate(t *testing.T) {
 	if !errors.As(err, &present) || present.Host != x.host || !errors.Is(err, alloc.ErrHostPresent) {
 		t.Errorf("a live host: %v", err)
 	}
-	wantError(t, "leave", x.Leave(t.Context(), alice, x.host), nil)
+	wantError(t, "leave", x.Leave(t.Context(), alice, x.host, alloc.ConnectionData{8}), nil)
 	res, err := x.Migrate(t.Context(), bob, claim)
 	if err != nil || res.ID.IsZero() || res.Region != testRegions[0].ID {
 		t.Fatalf("Migrate = %v in %q, %v", res.ID, res.Region, err)
@@ -99,7 +99,7 @@ func TestMigrate(t *testing.T) {
 		t.Errorf("asked %+v, want %+v", got, want)
 	}
 	if want := (alloc.LeaveRequest{Tenant: testTenant, Player: alloc.HashPlayer(testTenant, "alice"),
-		Host: x.host}); x.relay.leave[0] != want {
+		Host: x.host, Proof: alloc.ConnectionData{8}}); x.relay.leave[0] != want {
 		t.Errorf("asked %+v, want %+v", x.relay.leave[0], want)
 	}
 	if got := mustCode(t, x.Service, bob, res.ID); got != x.code {
@@ -120,11 +120,24 @@ func TestMigrate(t *testing.T) {
 	leadsTo(res.ID)
 }
 
+// TestLeaveProof: who shares a token with others needs the host's own connection data.
+func TestLeaveProof(t *testing.T) {
+	t.Parallel()
+	x := newMigration(t, nil)
+	individual := alice
+	individual.Individual = true
+	wantError(t, "a shared token", x.Leave(t.Context(), alice, x.host, alloc.ConnectionData{}), alloc.ErrHostProof)
+	if len(x.relay.leave) != 0 {
+		t.Error("the relay was asked")
+	}
+	wantError(t, "an individual player", x.Leave(t.Context(), individual, x.host, alloc.ConnectionData{}), nil)
+}
+
 // TestMigrateCallers: a backend acts for any player, and errors arrive as they are.
 func TestMigrateCallers(t *testing.T) {
 	t.Parallel()
 	x := newMigration(t, nil)
-	wantError(t, "a backend leaves", x.Leave(t.Context(), backend, x.host), nil)
+	wantError(t, "a backend leaves", x.Leave(t.Context(), backend, x.host, alloc.ConnectionData{}), nil)
 	if _, err := x.Migrate(t.Context(), backend, alloc.MigrationClaim{Code: x.code}); err != nil {
 		t.Errorf("a backend: %v", err)
 	}
@@ -142,7 +155,7 @@ func TestMigrateCallers(t *testing.T) {
 		}
 		_, err := x.Migrate(t.Context(), bob, alloc.MigrationClaim{Code: x.code})
 		wantError(t, "Migrate", err, want)
-		wantError(t, "Leave", x.Leave(t.Context(), alice, x.host), want)
+		wantError(t, "Leave", x.Leave(t.Context(), alice, x.host, alloc.ConnectionData{8}), want)
 	}
 	for name, tt := range map[string]struct {
 		tenant alloc.Tenant
@@ -187,7 +200,7 @@ func TestMigrateIsAdmitted(t *testing.T) {
 			return nil
 		}
 	})
-	wantError(t, "leave", x.Leave(t.Context(), alice, x.host), nil)
+	wantError(t, "leave", x.Leave(t.Context(), alice, x.host, alloc.ConnectionData{8}), nil)
 	res, err := x.Migrate(t.Context(), bob, alloc.MigrationClaim{Code: x.code})
 	wantError(t, "the first", err, nil)
 	if q := asked[len(asked)-1]; q.Role != alloc.RoleHost || q.Host != x.host || q.Caller.Player != "bob" {
@@ -208,7 +221,7 @@ func TestMigrationsOff(t *testing.T) {
 	off := newTestService(t, x.relay, func(c *alloc.ServiceConfig) { c.Store = x.store })
 	_, err := off.Migrate(t.Context(), bob, alloc.MigrationClaim{Code: x.code})
 	wantError(t, "Migrate without the setting", err, alloc.ErrNotFound)
-	wantError(t, "Leave without the setting", off.Leave(t.Context(), alice, x.host), alloc.ErrNotFound)
+	wantError(t, "Leave without the setting", off.Leave(t.Context(), alice, x.host, alloc.ConnectionData{8}), alloc.ErrNotFound)
 	if off.HostMigration() || !x.HostMigration() || len(x.relay.asked)+len(x.relay.leave) != 0 {
 		t.Errorf("HostMigration = %v, the relay was asked %v", off.HostMigration(), x.relay.asked)
 	}

@@ -512,6 +512,13 @@ func (c *control) takeOver(e *table.Entry) {
 // LeaveHost implements [alloc.MigrationRelay], see [HostMigration].Window. A host that was never
 // bound has no players, and ends.
 func (s *Server) LeaveHost(ctx context.Context, r alloc.LeaveRequest) error {
+	if r.Proof != (alloc.ConnectionData{}) {
+		var scratch seal.Scratch
+		opened, ok := s.shared.sealer.Open(&scratch, r.Proof[:])
+		if own := claimsOf(&opened); !ok || own.role != alloc.RoleHost || own.id != r.Host || own.tenant != r.Tenant.Hash() {
+			return alloc.ErrNotFound
+		}
+	}
 	return s.onControl(ctx, func(c *control) error { return c.leave(&r, c.shared.clock()) })
 }
 

@@ -72,6 +72,16 @@ func TestMigrateTickets(t *testing.T) {
 		err, alloc.ErrNotFound) {
 		t.Errorf("another player leaves: %v", err)
 	}
+	for name, proof := range map[string]alloc.ConnectionData{"joiner's": player.ConnectionData, "ticket": player.HostConnectionData,
+		"damaged": {1}} {
+		q := alloc.LeaveRequest{Tenant: enginetest.Tenant, Host: host.ID, Player: alloc.HashPlayer(enginetest.Tenant, "host"), Proof: proof}
+		if err := r.LeaveHost(t.Context(), q); !errors.Is(err, alloc.ErrNotFound) {
+			t.Errorf("leave with %s data: %v", name, err)
+		}
+		if q.Proof = host.ConnectionData; r.LeaveHost(t.Context(), q) != nil {
+			t.Errorf("leave with the host's own data: %v", err)
+		}
+	}
 	for range 2 { // A backend, after CLOSE.
 		if err := r.LeaveHost(t.Context(), alloc.LeaveRequest{Tenant: enginetest.Tenant, Host: host.ID}); err != nil {
 			t.Error(err)

@@ -156,7 +156,8 @@ package engine
 //
 // With [HostMigration].Window a player may take the place of its host by
 // [Server.MigrateHost], not by a message of the protocol. A host has left when it has ended,
-// but not by an operator; when its owner says that it leaves ([Server.LeaveHost]); and, for a
+// but not by an operator; when its owner says that it leaves ([Server.LeaveHost], for a token that
+// many share with the host's own connection data); and, for a
 // player that asks, when it was silent for HostMigration.Silence. One that was never bound has
 // no players, and leaving ends it.
 //

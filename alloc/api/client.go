@@ -95,8 +95,8 @@ func (c *Client) Migrate(ctx context.Context, r MigrateRequest) (Allocation, err
 
 // Leave says that the caller's host leaves, so that its players may take its place at once.
 // Call it before the host closes its connections.
-func (c *Client) Leave(ctx context.Context, allocationID string) error {
-	if err := c.post(ctx, "/v1/leave", allocationRequest{AllocationID: allocationID}, nil, http.StatusNoContent); err != nil {
+func (c *Client) Leave(ctx context.Context, r LeaveRequest) error {
+	if err := c.post(ctx, "/v1/leave", r, nil, http.StatusNoContent); err != nil {
 		return fmt.Errorf("leave: %w", err)
 	}
 	return nil

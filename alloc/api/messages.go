@@ -40,7 +40,15 @@ type MigrateRequest struct {
 	PlayerAddress string `json:"playerAddress,omitempty"`
 }
 
-// allocationRequest is the body of POST /v1/joincode and /v1/leave.
+// LeaveRequest is the body of POST /v1/leave, which is not part of the original API.
+type LeaveRequest struct {
+	AllocationID string `json:"allocationId"` // the host's
+	// ConnectionData is what allocate or migrate returned to the host, 255 bytes. A caller whose
+	// token many players share needs it.
+	ConnectionData []byte `json:"connectionData,omitempty"`
+}
+
+// allocationRequest is the body of POST /v1/joincode.
 type allocationRequest struct {
 	AllocationID string `json:"allocationId"`
 }

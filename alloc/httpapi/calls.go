@@ -34,17 +34,11 @@ func (h *Handler) allocate(ctx context.Context, r request) (answer, *api.Problem
 	return newAnswer(r, http.StatusCreated, allocationData{hostAllocation(res, in.Family == 6)}), nil
 }
 
-func allocationID(body []byte) (proto.AllocationID, *api.Problem) {
-	var in struct {
-		AllocationID string `json:"allocationId"`
-	}
-	if problem := decode(body, &in); problem != nil {
-		return proto.AllocationID{}, problem
-	}
-	if in.AllocationID == "" {
+func parseAllocationID(text string) (proto.AllocationID, *api.Problem) {
+	if text == "" {
 		return proto.AllocationID{}, invalidMember("allocationId", "is missing")
 	}
-	id, err := proto.ParseAllocationID(in.AllocationID)
+	id, err := proto.ParseAllocationID(text)
 	if err != nil {
 		return proto.AllocationID{}, invalidMember("allocationId", "is not a UUID")
 	}
@@ -52,7 +46,13 @@ func allocationID(body []byte) (proto.AllocationID, *api.Problem) {
 }
 
 func (h *Handler) joinCode(ctx context.Context, r request) (answer, *api.Problem) {
-	id, problem := allocationID(r.body)
+	var in struct {
+		AllocationID string `json:"allocationId"`
+	}
+	if problem := decode(r.body, &in); problem != nil {
+		return answer{}, problem
+	}
+	id, problem := parseAllocationID(in.AllocationID)
 	if problem != nil {
 		return answer{}, problem
 	}
@@ -155,11 +155,20 @@ func (h *Handler) migrate(ctx context.Context, r request) (answer, *api.Problem)
 }
 
 func (h *Handler) leave(ctx context.Context, r request) (answer, *api.Problem) {
-	id, problem := allocationID(r.body)
+	var in api.LeaveRequest
+	if problem := decode(r.body, &in); problem != nil {
+		return answer{}, problem
+	}
+	id, problem := parseAllocationID(in.AllocationID)
 	if problem != nil {
 		return answer{}, problem
 	}
-	if err := h.service.Leave(ctx, r.caller, id); err != nil {
+	var proof alloc.ConnectionData
+	if n := len(in.ConnectionData); n != 0 && n != len(proof) {
+		return answer{}, invalidMember("connectionData", "is not what allocate or migrate returned")
+	}
+	copy(proof[:], in.ConnectionData)
+	if err := h.service.Leave(ctx, r.caller, id, proof); err != nil {
 		return answer{}, h.serviceProblem(r, err)
 	}
 	return answer{status: http.StatusNoContent}, nil

@@ -14,7 +14,7 @@ import (
 )
 
 // testTicket is 255 bytes in base64. The fake relay opens no tickets.
-var testTicket = strings.Repeat("AAAA", alloc.ConnectionDataLen/3)
+var testTicket = strings.Repeat("AQAA", alloc.ConnectionDataLen/3)
 
 func problemOfBody(t *testing.T, body []byte) (p api.Problem) {
 	t.Helper()
@@ -29,7 +29,7 @@ func TestMigrate(t *testing.T) {
 	x := newFixture(t, Config{})
 	id := x.allocate(t, tokenAnna)
 	code := x.code(t, tokenAnna, id)
-	join, leave := `{"joinCode":"`+code+`"}`, `{"allocationId":"`+id+`"}`
+	join, leave := `{"joinCode":"`+code+`"}`, `{"allocationId":"`+id+`","connectionData":"`+testTicket+`"}`
 	migrate := `{"joinCode":"` + code + `","hostConnectionData":"` + testTicket + `"}`
 
 	rec := x.post("/v1/migrate", tokenBert, migrate)
@@ -69,22 +69,24 @@ func TestMigrate(t *testing.T) {
 func TestLeaveRefusals(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{})
-	leave := `{"allocationId":"` + x.allocate(t, tokenAnna) + `"}`
-	for _, body := range []string{`{}`, `{"allocationId":"x"}`, `[]`, `{"allocationId":1}`} {
+	id := x.allocate(t, tokenAnna)
+	leave, bare := `{"allocationId":"`+id+`","connectionData":"`+testTicket+`"}`, `{"allocationId":"`+id+`"}`
+	for _, body := range []string{`{}`, `{"allocationId":"x"}`, `[]`, `{"allocationId":1}`, bare,
+		`{"allocationId":"` + id + `","connectionData":"AAAA"}`} {
 		wantProblem(t, x.post("/v1/leave", tokenAnna, body), http.StatusBadRequest, api.CodeInvalidRequest)
 	}
 	wantStatus(t, x.post("/v1/leave", "", leave), http.StatusUnauthorized)
 	for _, token := range []string{tokenBert, tokenStaging, tokenOther} {
 		wantProblem(t, x.post("/v1/leave", token, leave), http.StatusNotFound, api.CodeAllocationNotFound)
 	}
-	wantProblem(t, x.post("/v1/leave", tokenAnna, `{"allocationId":"`+proto.AllocationID{1}.String()+`"}`), http.StatusNotFound,
+	wantProblem(t, x.post("/v1/leave", tokenAnna, strings.Replace(leave, id, proto.AllocationID{1}.String(), 1)), http.StatusNotFound,
 		api.CodeAllocationNotFound)
 	x.relay.failWith(alloc.ErrUnavailable)
 	wantStatus(t, x.post("/v1/leave", tokenAnna, leave), http.StatusServiceUnavailable)
 	x.relay.failWith(errors.New("unknown"))
 	wantStatus(t, x.post("/v1/leave", tokenAnna, leave), http.StatusInternalServerError)
 	x.relay.failWith(nil)
-	wantStatus(t, x.post("/v1/leave", tokenServer, leave), http.StatusNoContent)
+	wantStatus(t, x.post("/v1/leave", tokenServer, bare), http.StatusNoContent)
 }
 
 func TestMigrateRefusals(t *testing.T) {

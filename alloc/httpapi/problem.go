@@ -106,6 +106,8 @@ func problemOf(err error) *api.Problem {
 		// This text is the original service's; games compare it. A player that types O for Q
 		// has the wrong code and no use for an alphabet.
 		return api.NewProblem(http.StatusNotFound, api.CodeJoinCodeNotFound, "join code not found")
+	case errors.Is(err, alloc.ErrHostProof):
+		return invalidMember("connectionData", "is missing: many players share this token, so it must be what allocate or migrate returned to the host")
 	case errors.Is(err, alloc.ErrMigration):
 		return migrationProblem(err)
 	case errors.Is(err, alloc.ErrHostPresent):

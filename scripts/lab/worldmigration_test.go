@@ -30,7 +30,7 @@ func (g *worldGame) leave() bool {
 	case "host leaves":
 		a, err := old.api()
 		if err == nil {
-			err = a.Leave(g.Context(), old.alloc.AllocationID)
+			err = a.Leave(g.Context(), api.LeaveRequest{AllocationID: old.alloc.AllocationID, ConnectionData: old.alloc.ConnectionData})
 		}
 		if err != nil {
 			g.fault("leave: %v", err)

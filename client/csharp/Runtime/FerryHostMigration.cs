@@ -43,6 +43,7 @@ namespace Ferry {
         readonly IMigratingTransport transport;
         readonly Stopwatch clock = Stopwatch.StartNew();
         string joinCode, allocationId;
+        byte[] connectionData; // of this host, if the game has told it
         byte[] hostConnectionData; // of the host that may have left; null if the match began with this host
         Task<Answer> call;
         RelayTicket next;
@@ -58,7 +59,11 @@ namespace Ferry {
         public bool IsHost { get { return Now != Phase.None && allocationId != null; } }
 
         /// <summary>The game has started as the host of a match.</summary>
-        public void BeginAsHost(string joinCode, string allocationId) { Begin(joinCode, allocationId, null); }
+        /// <param name="connectionData">that of the ticket or Allocation, which Leave needs with a token that many players share</param>
+        public void BeginAsHost(string joinCode, string allocationId, byte[] connectionData = null) {
+            Begin(joinCode, allocationId, null);
+            this.connectionData = connectionData;
+        }
 
         /// <summary>The game has started as a player of a match.</summary>
         /// <param name="hostConnectionData">that of the player's ticket or JoinAllocation</param>
@@ -78,7 +83,7 @@ namespace Ferry {
         public bool Leave(int withinMilliseconds = 1000) {
             var answered = true;
             if (IsHost && Now == Phase.Playing)
-                try { api.Leave(allocationId, withinMilliseconds); } catch (RelayApiException) { answered = false; }
+                try { api.Leave(allocationId, withinMilliseconds, connectionData); } catch (RelayApiException) { answered = false; }
             Now = Phase.None;
             call = null;
             transport.StopTransport();
@@ -119,7 +124,7 @@ namespace Ferry {
             next = done.Result.Next;
             if (next == null) { askAt = clock.ElapsedMilliseconds + done.Result.Wait; return; }
             // A player whose BIND as a host fails asks again with the data of the host that has left.
-            if (next.HostConnectionData == null) allocationId = next.AllocationId; else hostConnectionData = next.HostConnectionData;
+            if (next.HostConnectionData == null) { allocationId = next.AllocationId; connectionData = next.ConnectionData; } else hostConnectionData = next.HostConnectionData;
             Now = Phase.Restarting;
             updates = StopUpdates;
             transport.StopTransport();

@@ -122,8 +122,10 @@ namespace Ferry {
         /// <summary>Says that the caller's host leaves, so that its players may take its place at once. Call it before the
         /// host ends its connections. The server must permit migrations (setting host_migration of Ferry).</summary>
         /// <param name="withinMilliseconds">the time limit of this call; 0: TimeoutMilliseconds</param>
-        public void Leave(string allocationId, int withinMilliseconds = 0) {
-            Call("POST", "/v1/leave", "{\"allocationId\":" + Json.Quote(allocationId) + "}", withinMilliseconds);
+        /// <param name="connectionData">that of the host's ticket, which a token that many players share needs</param>
+        public void Leave(string allocationId, int withinMilliseconds = 0, byte[] connectionData = null) {
+            var proof = connectionData == null ? "" : ",\"connectionData\":" + Json.Quote(Convert.ToBase64String(connectionData));
+            Call("POST", "/v1/leave", "{\"allocationId\":" + Json.Quote(allocationId) + proof + "}", withinMilliseconds);
         }
 
         /// <summary>Goes on with a match whose host has left. All players of the match call it, within 10 s after their

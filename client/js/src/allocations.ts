@@ -108,7 +108,10 @@ export class Allocations {
   }
 
   /** Says that the caller's host leaves, so that its players may take its place at once. Call it before the host closes its connection. */
-  async leave(allocation: Allocation): Promise<void> { await this.#post("/v1/leave", { allocationId: allocation.id }, 204) }
+  async leave(allocation: Allocation): Promise<void> {
+    const connectionData = btoa(String.fromCharCode(...allocation.connectionData))
+    await this.#post("/v1/leave", { allocationId: allocation.id, connectionData }, 204)
+  }
 
   /** Returns the regions that allocate takes; the first is the default. */
   async regions(): Promise<Region[]> {

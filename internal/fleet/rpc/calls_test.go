@@ -58,7 +58,7 @@ func TestCalls(t *testing.T) {
 	if d, err := remote.Describe(ctx, candidate.ID); err != nil || d.Code != "6789BC" {
 		t.Errorf("a candidate is described as %+v, %v", d, err)
 	}
-	leave := alloc.LeaveRequest{Tenant: ask.Tenant, Player: alloc.PlayerHash{1}, Host: host.ID}
+	leave := alloc.LeaveRequest{Tenant: ask.Tenant, Player: alloc.PlayerHash{1}, Host: host.ID, Proof: alloc.ConnectionData{2}}
 	if err := remote.LeaveHost(ctx, leave); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestRequestsAreCarried(t *testing.T) {
 		"Tenant":        {"Project", "Environment"},
 
 		"MigrationRequest": {"Tenant", "Player", "Host", "Ticket", "Code", "ClientAddress"},
-		"LeaveRequest":     {"Tenant", "Player", "Host"},
+		"LeaveRequest":     {"Tenant", "Player", "Host", "Proof"},
 	}
 	for _, v := range []any{alloc.HostRequest{}, alloc.JoinerRequest{}, alloc.Reservation{}, alloc.Description{}, alloc.Tenant{},
 		alloc.MigrationRequest{}, alloc.LeaveRequest{}} {
@@ -389,6 +389,7 @@ func TestStrict(t *testing.T) {
 		{"a migration from nowhere", pathMigrate, headers("1000", good), strings.Replace(testMigration, `"clientAddress":""`,
 			`"clientAddress":"x"`, 1), "malformed"},
 		{"half a player that leaves", pathLeave, headers("1000", ""), strings.Replace(testLeave, testPlayer, testPlayer[2:], 1), "malformed"},
+		{"half a proof", pathLeave, headers("1000", ""), strings.Replace(testLeave, "}", `,"proof":"AAAA"}`, 1), "malformed"},
 		{"no host that leaves", pathLeave, headers("1000", ""), strings.Replace(testLeave, "10111213-", "", 1), "malformed"},
 		{"no tenant that leaves", pathLeave, headers("1000", ""), strings.Replace(testLeave, "game", `\u0000`, 1), "tenant-name"},
 		{"a key that is none", pathCancel, headers("1000", ""), `{"keys":["` + good + `","x"]}`, "malformed"},

@@ -20,7 +20,8 @@
 //	                            may be missing: playerName, individual, tag
 //	/cluster/v1/migrate         api         project, environment, player, host, code,
 //	                            ticket, clientAddress
-//	/cluster/v1/leave           api         project, environment, player, host
+//	/cluster/v1/leave           api         project, environment, player, host;
+//	                            may be missing: proof
 //	/cluster/v1/describe        api, admin  id
 //	/cluster/v1/keep-code       api         host, code
 //	/cluster/v1/end             api         id

@@ -83,6 +83,7 @@ type (
 		Environment string `json:"environment"`
 		Player      string `json:"player"` // zeros: a backend
 		Host        string `json:"host"`
+		Proof       []byte `json:"proof,omitempty"` // the host's own connection data
 	}
 	idCall struct {
 		ID string `json:"id"`
@@ -243,10 +244,14 @@ func (c *migrateCall) request() (r alloc.MigrationRequest, err error) {
 }
 
 func leaveBody(r alloc.LeaveRequest) leaveCall {
-	return leaveCall{
+	c := leaveCall{
 		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
 		Player: hex.EncodeToString(r.Player[:]), Host: r.Host.String(),
 	}
+	if r.Proof != (alloc.ConnectionData{}) {
+		c.Proof = r.Proof[:]
+	}
+	return c
 }
 
 func (c *leaveCall) request() (r alloc.LeaveRequest, err error) {
@@ -257,6 +262,10 @@ func (c *leaveCall) request() (r alloc.LeaveRequest, err error) {
 	if r.Host, err = parseID("host", c.Host); err != nil {
 		return r, err
 	}
+	if n := len(c.Proof); n != 0 && n != len(r.Proof) {
+		return r, malformed.withDetail("proof has %d bytes, not %d", n, len(r.Proof))
+	}
+	copy(r.Proof[:], c.Proof)
 	return r, r.Tenant.Validate()
 }
 

@@ -61,6 +61,10 @@ func (p *participant) play(t *testing.T, ticket client.Ticket) {
 	p.stop = func() { _ = s.Close(); running.Wait() }
 }
 
+func (p *participant) leaveRequest() api.LeaveRequest {
+	return api.LeaveRequest{AllocationID: p.ticket.ID.String(), ConnectionData: p.ticket.ConnectionData}
+}
+
 func (p *participant) isHost() bool { return len(p.ticket.HostConnectionData) == 0 }
 
 // isOver reports whether its session has ended, or its host has.
@@ -253,7 +257,7 @@ func leaveHost(t *testing.T, players []*participant, how departure) (rest []*par
 		host.stop()
 	case says:
 		for range 2 { // It may be repeated.
-			if err := host.api.Leave(t.Context(), host.ticket.ID.String()); err != nil {
+			if err := host.api.Leave(t.Context(), host.leaveRequest()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -523,12 +527,20 @@ func TestMigrationInFleet(t *testing.T) {
 	for range 2 {
 		o := options(k.settings("api", rpc.Request{Role: rpc.RoleAPI}), API)
 		migration(&o.Config, crashy)
+		o.Config.Tokens[0].Kind = "player"
 		apis = append(apis, start(t, o))
 	}
 	for _, r := range apis {
 		testkit.Eventually(t, "both relays are known", func() bool { return len(r.frontEnd.fleet.Regions()) == 2 })
 	}
 	players, code := newMatch(t, 8, func(i int) *api.Client { return apis[i%2].caller(secret) })
+	// All share one token, so a player has to prove that it is the host.
+	for status, proof := range map[int][]byte{http.StatusBadRequest: nil, http.StatusNotFound: players[1].ticket.ConnectionData} {
+		err := players[1].api.Leave(t.Context(), api.LeaveRequest{AllocationID: players[0].ticket.ID.String(), ConnectionData: proof})
+		if p, ok := errors.AsType[*api.Problem](err); !ok || p.Status != status {
+			t.Errorf("a joiner leaves for its host: %v, want %d", err, status)
+		}
+	}
 	for round := range 5 {
 		if round == 3 {
 			for _, r := range relays {

@@ -37,7 +37,7 @@ public class FerryMatch : MonoBehaviour, IMigratingTransport {
         var ticket = await Task.Run(() => api.Allocate(players));
         StartTransport(ticket); // It binds in the next frames, before anybody has the code.
         var code = await Task.Run(() => api.JoinCode(ticket.AllocationId));
-        migration.BeginAsHost(code, ticket.AllocationId);
+        migration.BeginAsHost(code, ticket.AllocationId, ticket.ConnectionData);
         return code;
     }
 
