@@ -53,7 +53,7 @@ func (m *model) replaced(c *mReservation) (old []*mAlloc, ok bool) {
 	slices.SortFunc(own, func(a, b *mAlloc) int {
 		return cmp.Or(cmp.Compare(since(a), since(b)), cmp.Compare(a.number, b.number))
 	})
-	isSilent := func(a *mAlloc) bool { return m.closed[a.at] || m.isOver(a.received, 10_000) }
+	isSilent := func(a *mAlloc) bool { return !a.bound || m.closed[a.at] || m.isOver(a.received, 10_000) }
 	for tooManyAtHost(own) {
 		i := slices.IndexFunc(own, func(a *mAlloc) bool { return atHost(a) && isSilent(a) })
 		if i < 0 {

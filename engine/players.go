@@ -182,7 +182,7 @@ func (c *control) changePlayer(h table.Handle, link func(*playerUse, *table.Acco
 type ownAllocation struct {
 	h      table.Handle
 	atHost bool // of the reservation
-	yields bool // its client is silent or has gone
+	yields bool // its client was never there, is silent or has gone
 	heard  table.Tick
 }
 
@@ -201,6 +201,8 @@ func (c *control) ownAllocations(m *claims, now int64) (all []ownAllocation, new
 		a := ownAllocation{h: h, atHost: c.shared.table.Account(h).Match == m.match}
 		a.heard, _ = c.shared.table.LastSeen(h)
 		switch {
+		case !e.Is(table.EverBound):
+			a.yields = true // Its player calls again, and so does not wait for it.
 		case !e.Endpoint.IsZero() && !c.isOpen(e.Endpoint):
 			a.heard, a.yields = 0, true
 		default: // While expiry pauses, all seem silent since the fault may be the relay's.
@@ -213,7 +215,7 @@ func (c *control) ownAllocations(m *claims, now int64) (all []ownAllocation, new
 	return all, newest
 }
 
-// yieldingAllocations returns those of the player that were silent for longest, each for
+// yieldingAllocations returns those of the player that were silent for longest, each unbound or for
 // playerSilence at least, and as many as must end for a new one; alloc.PlayerLimitError if these are
 // too few.
 func (c *control) yieldingAllocations(m *claims, now int64) (out []table.Handle, err error) {

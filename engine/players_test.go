@@ -24,6 +24,14 @@ func (r *rig) wantHost(player string, most int, want error) *mReservation {
 	if !errors.Is(err, want) || want == nil && err != nil {
 		r.t.Fatalf("a host for %d of %s: %v, want %v", most, player, err, want)
 	}
+	return r.bindNew(card, err)
+}
+
+func (r *rig) bindNew(card *mReservation, err error) *mReservation {
+	r.t.Helper()
+	if err == nil {
+		r.bind(card, udpN(1000+r.live()+len(r.ended)), 1)
+	}
 	return card
 }
 
@@ -33,7 +41,7 @@ func (r *rig) wantJoiner(player string, host *mReservation, want error) *mReserv
 	if !errors.Is(err, want) || want == nil && err != nil {
 		r.t.Fatalf("a joiner of %s: %v, want %v", player, err, want)
 	}
-	return card
+	return r.bindNew(card, err)
 }
 
 func TestPlayerLimits(t *testing.T) {
@@ -105,7 +113,6 @@ func TestPlayerReplaces(t *testing.T) {
 	r := newPlayerRig(t, PlayerLimits{Hosts: 2})
 	first, second := r.host(udpN(1), 5), r.host(udpN(2), 5) // of the player "host"
 	other := r.wantHost("other", 5, nil)
-	r.bind(other, udpN(3), 1)
 	r.advance(5 * time.Second)
 	r.feed(udpN(1), pingMessage(first.id))
 	r.advance(5 * time.Second)
@@ -260,4 +267,37 @@ func TestPlayerJoinersAfterARestart(t *testing.T) {
 		}
 		r.wantJoiner("ann", host, alloc.PlayerLimitError{Limit: "joiners_per_host"})
 	}
+}
+
+// TestPlayerRetries: a player that reserves each second and does not bind, as its game does that
+// cannot reach the relay, is not refused: its own oldest unbound reservation ends.
+func TestPlayerRetries(t *testing.T) {
+	t.Parallel()
+	r := newPlayerRig(t, PlayerLimits{})
+	host := r.host(udpN(1), 8)
+	bound := r.unlinkedOf("ann", udpN(2), host)
+	var joins, hosts []*mReservation
+	r.each(time.Second, 9*time.Second, func(i int) {
+		r.feed(udpN(1), pingMessage(host.id))
+		r.feed(udpN(2), pingMessage(bound.id))
+		for role, all := range map[alloc.Role]*[]*mReservation{alloc.RoleHost: &hosts, alloc.RoleJoiner: &joins} {
+			of := map[alloc.Role]*mReservation{alloc.RoleJoiner: host}[role]
+			card, err := r.reserve(role, of, "ann", 1)
+			if err != nil {
+				t.Fatalf("%v %d: %v", role, i, err)
+			}
+			*all = append(*all, card)
+		}
+	})
+	for what, all := range map[int][]*mReservation{4: hosts, 3: joins} {
+		for i, card := range all {
+			if alive := r.entry(card).Handle != 0; alive != (i >= len(all)-what) {
+				t.Errorf("%s %d of %d: alive is %v", card.role, i, len(all), alive)
+			}
+		}
+	}
+	if r.entry(bound).Handle == 0 {
+		t.Error("the one that plays has ended")
+	}
+	r.bind(joins[len(joins)-1], udpN(3), 1)
 }

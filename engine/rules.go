@@ -92,8 +92,8 @@ package engine
 // A player, in the same sense, has a limited number of live hosts, joiners, joiners at one host
 // and seats of its hosts ([PlayerLimits]). A reservation beyond ends its own allocations of the
 // same role, or of that host, that were silent for longest, as many as need be, if each was
-// silent for more than 10 s or its session is closed; their clients get no message. Otherwise
-// the reservation is refused and none ends.
+// never bound, was silent for more than 10 s or its session is closed; their clients get no
+// message. Otherwise the reservation is refused and none ends.
 //
 // Path validation, as in RFC 9000, section 8: the source of a BIND over plain UDP may
 // be forged. A new path is

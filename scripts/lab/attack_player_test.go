@@ -101,7 +101,7 @@ func TestAttackDTLSProject(t *testing.T) {
 	const tokens, hosts, joins = 20, 6, 10
 	l := newLab(t, func(c *RelayConfig) {
 		c.issueTokens()
-		c.Flags = append(c.Flags, "--max-dtls-sessions", "256")
+		c.Flags = append(c.Flags, "--max-dtls-sessions", "256", "--player-seats-per-host", "0")
 	})
 	var mu sync.Mutex
 	var all sync.WaitGroup

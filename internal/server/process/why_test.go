@@ -458,7 +458,7 @@ func TestWhyAfterRestart(t *testing.T) {
 func TestWhyPlayerLimit(t *testing.T) {
 	t.Parallel()
 	set := local()
-	set.PlayerHosts = 1 // and two joins
+	set.PlayerHosts, set.IdleTimeout = 1, time.Minute // and two joins
 	const backend = "the-token-of-a-backend"
 	set.Tokens = append(set.Tokens, config.Token{Secret: backend, Project: "game", Environment: "test", Kind: "server"})
 	r := whyRig{start(t, options(set, Serve)), t}
@@ -470,6 +470,7 @@ func TestWhyPlayerLimit(t *testing.T) {
 		if newest, err = r.caller(backend).JoinFor(t.Context(), ann); err != nil {
 			t.Fatal(err)
 		}
+		dialler{running: r.running}.join(t, newest, "udp")
 	}
 	for range 2 {
 		var problem *api.Problem
