@@ -60,6 +60,7 @@ func (s *Service) reserve(
 		return Reservation{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	counts, reserved := s.outstanding != nil && !q.Caller.Server && q.Caller.Player != "", false
+	player = q.Caller.limitHolder(player)
 	if counts {
 		if !s.outstanding.acquire(player, s.elapsed()) {
 			return Reservation{}, ErrOutstanding

@@ -61,8 +61,9 @@ type ServiceConfig struct {
 	// codes. No join is refused for it. Zero: 10.
 	FailuresPerSecond float64
 	// MaxOutstanding limits how many allocations of one player may be reserved and
-	// not bound at once. Backends, and callers without a name, have no limit. Zero:
-	// 20. At most 65536.
+	// not bound at once; of a player that is not Caller.Individual, in each network (an IPv4
+	// address or an IPv6 /56). Backends, and callers without a name, have no limit. Zero: 20.
+	// At most 65536.
 	MaxOutstanding int
 	// BindTimeout is the relay's, after which an unbound reservation expires.
 	// Zero: that of a [ConfiguredRelay], else 10 s.

@@ -72,6 +72,20 @@ type Caller struct {
 	Address netip.Addr
 }
 
+// limitHolder returns by what the caller's unbound reservations count: a player, or the holders of a
+// token that many share in one network, since no one of them shall use up those of the others.
+func (c Caller) limitHolder(player PlayerHash) PlayerHash {
+	if c.Individual || !c.Address.IsValid() {
+		return player
+	}
+	bits := 56
+	if c.Address.Unmap().Is4() {
+		bits = 32
+	}
+	network, _ := c.Address.Unmap().Prefix(bits)
+	return HashPlayer(c.Tenant, c.Player+"\x00"+network.String())
+}
+
 // owns reports whether the caller may act for the allocation that d describes,
 // which belongs to the caller's tenant.
 func (c Caller) owns(d Description) bool {

@@ -46,11 +46,18 @@ type Identity struct {
 	Tag uint64
 }
 
-// toPrincipal returns the principal of the identity. Static tokens and tokens that
-// Config.Authenticate accepts are one principal if they name the same player.
+// toPrincipal returns the principal of the identity.
 func (i Identity) toPrincipal() principal {
 	name := []string{"token", i.Kind.String(), i.Tenant.Project, i.Tenant.Environment, i.Player}
 	return principal{name: strings.Join(name, "\x00"), tenant: i.Tenant, player: i.Player, kind: i.Kind, tag: i.Tag}
+}
+
+// limitByNetwork gives the holders of a token that many players share limits of their own in each
+// network, so that no one uses up those of the others.
+func (p *principal) limitByNetwork(client netip.Prefix) {
+	if p.kind == KindPlayer && !p.individual {
+		p.name += "\x00" + client.String()
+	}
 }
 
 // Errors of Config.Authenticate and Config.Identify that change the answer. They may be wrapped.

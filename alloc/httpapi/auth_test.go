@@ -121,14 +121,19 @@ func TestAuthenticate(t *testing.T) {
 	}
 }
 
-// TestOneself: static tokens and others are one player if they name the same one.
+// TestOneself: static tokens and others are one player if they name the same one. Their limits are
+// apart, since many may share the static one.
 func TestOneself(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{Authenticate: known, PlayerPerMinute: 2})
 	id := x.allocate(t, tokenBert)
 	x.code(t, "bert", id)
 	wantProblem(t, x.post("/v1/joincode", "carl", `{"allocationId":"`+id+`"}`), 404, 15008)
-	wantStatus(t, x.post("/v1/joincode", tokenBert, `{"allocationId":"`+id+`"}`), 201)
+	for range 2 {
+		wantStatus(t, x.post("/v1/joincode", tokenBert, `{"allocationId":"`+id+`"}`), 201)
+	}
+	wantStatus(t, x.post("/v1/joincode", tokenBert, `{"allocationId":"`+id+`"}`), 429)
+	wantStatus(t, x.post("/v1/joincode", "bert", `{"allocationId":"`+id+`"}`), 201)
 	wantStatus(t, x.post("/v1/joincode", "bert", `{"allocationId":"`+id+`"}`), 429)
 }
 
@@ -319,10 +324,10 @@ func TestSharedLimiter(t *testing.T) {
 func TestTakerOfFailedJoins(t *testing.T) {
 	t.Parallel()
 	s := &together{taken: make(map[string]int)}
-	cfg := Config{SharedLimiter: s, FailedJoinsPerMinute: 4}
+	cfg := Config{SharedLimiter: s, FailedJoinsPerMinute: 4, Authenticate: known}
 	nodes := []*fixture{newFixture(t, cfg), newFixture(t, cfg)}
 	status := func(x *fixture, n int) int {
-		return x.do(joinFrom(fmt.Sprint("198.51.100.", n), tokenBert, wrongCode)).Code
+		return x.do(joinFrom(fmt.Sprint("198.51.100.", n), "bert", wrongCode)).Code
 	}
 	var missed int
 	for i := range 12 {

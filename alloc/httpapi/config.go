@@ -69,7 +69,8 @@ type Config struct {
 	// configuration resets no limit. Nil: the counts start at zero.
 	Replaces *Handler
 	// PlayerPerMinute limits the requests of a player per minute and call; 0 means
-	// 60.
+	// 60. The limits of a token of Tokens with KindPlayer, which many players may share, hold for each
+	// client address, or /56 of IPv6.
 	PlayerPerMinute int
 	// ServerPerMinute is the same for a backend; 0 means 6000.
 	ServerPerMinute int

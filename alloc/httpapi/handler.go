@@ -215,6 +215,7 @@ func (h *Handler) identify(header http.Header, r *http.Request, name callName) (
 	var problem *api.Problem
 	switch {
 	case err == nil:
+		p.limitByNetwork(client.Prefix)
 		protectConn(r.Context(), p)
 	case errors.As(err, &problem):
 		return source{}, problem

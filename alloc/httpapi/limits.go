@@ -134,7 +134,8 @@ func (l *limits) callLimit(kind Kind) rateLimit {
 	if kind == KindServer {
 		return rateLimit{"server_per_minute", l.cfg.perMinute(kind), "requests of a backend's token, by call"}
 	}
-	return rateLimit{"player_per_minute", l.cfg.perMinute(kind), "requests of a player, by call; a backend uses a token of kind server"}
+	return rateLimit{"player_per_minute", l.cfg.perMinute(kind),
+		"requests of a player, or of a static token at one address, by call; a backend uses a token of kind server"}
 }
 
 func (l *limits) addressLimit() rateLimit {

@@ -98,15 +98,15 @@ const wrongCode = "6666666"
 // address, and no other player of the tenant does.
 func TestFailedJoinsPauseThePlayer(t *testing.T) {
 	t.Parallel()
-	x := newFixture(t, Config{})
+	x := newFixture(t, Config{Authenticate: known})
 	code := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
 	for i := range 10 { // malformed codes and successes do not count
 		from := fmt.Sprint("198.51.100.", i)
-		wantProblem(t, x.do(joinFrom(from, tokenBert, "short")), 404, 15009)
-		wantStatus(t, x.do(joinFrom(from, tokenBert, code)), 200)
-		wantProblem(t, x.do(joinFrom(from, tokenBert, wrongCode)), 404, 15009)
+		wantProblem(t, x.do(joinFrom(from, "bert", "short")), 404, 15009)
+		wantStatus(t, x.do(joinFrom(from, "bert", code)), 200)
+		wantProblem(t, x.do(joinFrom(from, "bert", wrongCode)), 404, 15009)
 	}
-	rec := x.do(joinFrom("198.51.100.99", tokenBert, code))
+	rec := x.do(joinFrom("198.51.100.99", "bert", code))
 	wantProblem(t, rec, 429, 15429)
 	if got := rec.Header().Get("Retry-After"); got != "6" {
 		t.Errorf("Retry-After = %q", got)
@@ -114,8 +114,37 @@ func TestFailedJoinsPauseThePlayer(t *testing.T) {
 	wantStatus(t, x.do(joinFrom("203.0.113.1", tokenAnna, code)), 200)
 	wantStatus(t, x.do(joinFrom("203.0.113.1", tokenServer, code)), 200)
 	x.clock.Advance(6 * time.Second)
-	wantProblem(t, x.do(joinFrom("198.51.100.99", tokenBert, wrongCode)), 404, 15009)
-	wantProblem(t, x.do(joinFrom("198.51.100.99", tokenBert, code)), 429, 15429)
+	wantProblem(t, x.do(joinFrom("198.51.100.99", "bert", wrongCode)), 404, 15009)
+	wantProblem(t, x.do(joinFrom("198.51.100.99", "bert", code)), 429, 15429)
+}
+
+// TestSharedTokenByNetwork: those who hold a static token at one address use up the requests and the
+// failed joins of none at another one, nor do they get more of them by other addresses of their own
+// /56.
+func TestSharedTokenByNetwork(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t, Config{})
+	code := x.code(t, tokenBert, x.allocate(t, tokenBert))
+	for _, at := range [][3]string{
+		{"198.51.100.1", "198.51.100.1", "198.51.100.2"}, {"2001:db8:0:1::1", "2001:db8:0:ff::1", "2001:db8:0:100::1"},
+	} {
+		for range 10 {
+			wantProblem(t, x.do(joinFrom(at[0], tokenBert, wrongCode)), 404, 15009)
+		}
+		wantProblem(t, x.do(joinFrom(at[1], tokenBert, code)), 429, 15429)
+		for range 60 {
+			x.do(joinFrom(at[0], tokenBert, code))
+		}
+		wantStatus(t, x.do(joinFrom(at[2], tokenBert, code)), 200)
+	}
+	// As many as may be reserved and not bound are those of an address, too.
+	x = newFixture(t, Config{})
+	code = x.code(t, tokenBert, x.allocate(t, tokenBert))
+	for range alloc.DefaultMaxOutstanding {
+		wantStatus(t, x.do(joinFrom("198.51.100.1", tokenBert, code)), 200)
+	}
+	wantProblem(t, x.do(joinFrom("198.51.100.1", tokenBert, code)), 429, 15429)
+	wantStatus(t, x.do(joinFrom("198.51.100.2", tokenBert, code)), 200)
 }
 
 // TestFailedJoinsPauseTheAddress: the players of a tenant at one address share a limit of
@@ -558,7 +587,8 @@ func TestRefusalsSayTheLimit(t *testing.T) {
 		},
 	})
 	rec := spend(t, x, regionsOf(tokenAnna), 2)
-	const text = "too many requests: at most 2 a minute (player_per_minute: requests of a player, by call; a backend uses a token of kind server)"
+	const text = "too many requests: at most 2 a minute (player_per_minute: requests of a player, or of a static token at one address, " +
+		"by call; a backend uses a token of kind server)"
 	if !strings.Contains(rec.Body.String(), text) {
 		t.Errorf("answer: %s", rec.Body)
 	}

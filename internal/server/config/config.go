@@ -89,7 +89,7 @@ type Config struct {
 	HostDatagrams   int `key:"host_datagrams" group:"limits" usage:"rate limit of a host in datagrams per second; 0: no limit" min:"0" max:"8000000"`
 	HostBytes       int `key:"host_bytes" group:"limits" usage:"rate limit of a host in bytes per second; 0: no limit" min:"0" max:"2147483647"`
 
-	PlayerPerMinute    int `key:"player_per_minute" group:"limits" usage:"rate limit of a player's token, in requests per minute and API call; a third of it may be reserved and not bound; raise it for a static token that many players share" min:"1" max:"1000000000"`
+	PlayerPerMinute    int `key:"player_per_minute" group:"limits" usage:"rate limit of a player's token, in requests per minute and API call; of a static token, at each client address; a third of it may be reserved and not bound" min:"1" max:"1000000000"`
 	ServerPerMinute    int `key:"server_per_minute" group:"limits" usage:"rate limit of a token of kind server, in requests per minute and API call; a tenth of it may be unknown join codes" min:"1" max:"1000000000"`
 	PlayerHosts        int `key:"player_hosts" group:"limits" usage:"maximum number of live hosts of a player at a relay, which may all have max_connections players; and twice as many live joins, also of a player that a backend names; beyond it, its own longest-silent one ends if it was never bound or silent for 10 s, otherwise the call is refused; a player is a subject of issuers; 0: no limit" min:"0" max:"67108864"`
 	PlayerSeatsPerHost int `key:"player_seats_per_host" group:"limits" usage:"maximum number of live joins of a player at one host, also of one that a backend names; beyond it, as for player_hosts; 0: no limit" min:"0" max:"67108864"`

@@ -348,14 +348,7 @@ func TestUnityRecipe(t *testing.T) {
 			}
 			return status == http.StatusCreated
 		})
-		encoded, _ := json.Marshal(answer)
-		var parsed struct {
-			Data struct{ Allocation api.Allocation }
-		}
-		if err := json.Unmarshal(encoded, &parsed); err != nil {
-			t.Fatal(err)
-		}
-		ticket, err := client.TicketFrom(parsed.Data.Allocation)
+		ticket, err := ticketOf(answer)
 		if err != nil {
 			t.Fatal(err)
 		}
