@@ -327,8 +327,9 @@ func TestBanLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.relay = bannedMatches{}
-	now := time.Now()
-	if _, err := k.Add(t.Context(), ban.Ban{Player: "ann", Project: "game", Environment: "live", Since: now, Until: now.Add(time.Hour)}); err != nil {
+	b := ban.Ban{Player: "ann", Project: "game", Environment: "live", Since: time.Now()}
+	b.Until = b.Since.Add(time.Hour)
+	if _, err := k.Add(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
 	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `subject="player ann of game/live" allocations=3`) {
