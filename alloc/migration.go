@@ -112,8 +112,12 @@ func (s *Service) Migrate(ctx context.Context, c Caller, claim MigrationClaim) (
 	if err != nil {
 		return Reservation{}, err
 	}
+	player := actsFor(c)
+	if c.Individual { // Also one that a backend names.
+		player = HashPlayer(c.Tenant, c.Player)
+	}
 	r := MigrationRequest{
-		Tenant: c.Tenant, Player: actsFor(c), ClientAddress: c.Address, Host: host, Code: code, Ticket: claim.Ticket,
+		Tenant: c.Tenant, Player: player, ClientAddress: c.Address, Host: host, Code: code, Ticket: claim.Ticket,
 	}
 	res, err = s.reserve(ctx, AdmissionRequest{Caller: c, Role: RoleHost, Host: host}, r.Player, func() (Reservation, error) {
 		return s.migrations.MigrateHost(ctx, r)

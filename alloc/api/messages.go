@@ -14,6 +14,10 @@ type AllocateRequest struct {
 	// sees it. Only a token of kind server may name one. The relay then recognises the
 	// player's datagrams, as it does for a player that calls itself.
 	PlayerAddress string `json:"playerAddress,omitempty"`
+	// Player is the name of the player for whom a backend calls, at most 256 bytes; it begins with
+	// neither "token-" nor "anonymous-". It is not part of the original API. The relay's limits of
+	// one player and a ban concern that player; without a name they concern nobody.
+	Player string `json:"player,omitempty"`
 }
 
 // JoinRequest is the body of POST /v1/join.
@@ -24,8 +28,7 @@ type JoinRequest struct {
 	// if the server knows that it is the player's, else 4.
 	Family        int    `json:"family,omitempty"`
 	PlayerAddress string `json:"playerAddress,omitempty"`
-	// Player is the name of the player for which a backend joins, at most 256 bytes. It is
-	// not part of the original API. A player that comes back to a full host gets the place
+	// Player is that of [AllocateRequest]. A player that comes back to a full host gets the place
 	// that it had; without a name each join of a backend counts as another player's.
 	Player string `json:"player,omitempty"`
 }
@@ -35,9 +38,11 @@ type MigrateRequest struct {
 	JoinCode string `json:"joinCode"`
 	// HostConnectionData is what join returned to the player, 255 bytes.
 	HostConnectionData []byte `json:"hostConnectionData"`
-	// Family and PlayerAddress are those of [AllocateRequest].
+	// Family, PlayerAddress and Player are those of [AllocateRequest]. The ticket is that of
+	// Player, if a backend names one.
 	Family        int    `json:"family,omitempty"`
 	PlayerAddress string `json:"playerAddress,omitempty"`
+	Player        string `json:"player,omitempty"`
 }
 
 // LeaveRequest is the body of POST /v1/leave, which is not part of the original API.

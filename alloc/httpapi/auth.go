@@ -173,11 +173,19 @@ func (p principal) caller(c callName) alloc.Caller {
 // maxPlayerName is the largest length in bytes of a player's name in a request.
 const maxPlayerName = 256
 
+// The beginnings of the names of callers without one: the holders of a static token, and a caller without a
+// token. No player is named so in a request.
+const (
+	tokenName     = "token-"
+	anonymousName = "anonymous-"
+)
+
 func isPlayerName(name string) bool {
-	return name != "" && len(name) <= maxPlayerName && utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl)
+	return name != "" && len(name) <= maxPlayerName && utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl) &&
+		!strings.HasPrefix(name, tokenName) && !strings.HasPrefix(name, anonymousName)
 }
 
-// namePlayer makes the caller of a join the player that it names, if it may.
+// namePlayer makes the caller the player that a backend names, if it may.
 func (r *request) namePlayer(name string) *api.Problem {
 	p := &r.source.principal
 	switch {
@@ -186,7 +194,7 @@ func (r *request) namePlayer(name string) *api.Problem {
 	case p.kind != KindServer && !p.anonymous:
 		return invalidMember("player", "is for a backend, whose token has the kind server")
 	case !isPlayerName(name):
-		return invalidMember("player", "is not a name of at most 256 bytes")
+		return invalidMember("player", "is not a name of at most 256 bytes, or begins with token- or anonymous-")
 	}
 	r.caller.Player, r.caller.Individual = name, true
 	return nil
@@ -242,7 +250,7 @@ func anonymousPrincipal(address netip.Prefix, header http.Header) principal {
 	p := principal{
 		name:      "address\x00" + address.String(),
 		tenant:    devTenant(),
-		player:    "anonymous-" + uuid.NewString(),
+		player:    anonymousName + uuid.NewString(),
 		kind:      KindPlayer,
 		anonymous: true,
 	}
@@ -319,7 +327,7 @@ func (t Token) player() string {
 		return t.Player
 	}
 	sum := sha256.Sum256([]byte("ferry player\x00" + t.Secret))
-	return "token-" + hex.EncodeToString(sum[:16])
+	return tokenName + hex.EncodeToString(sum[:16])
 }
 
 // Kind is the kind of a token's holder. The zero value has fewer rights.

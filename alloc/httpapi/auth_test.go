@@ -145,8 +145,9 @@ func TestAnonymousWithIssuer(t *testing.T) {
 	wantStatus(t, x.post("/v1/join", "carl2", `{"joinCode":"`+code+`"}`), 200)
 }
 
-// TestIndividual: the place at a full host that a player left goes back to that player only. The
-// holders of a static token, or of a backend's, may be many players.
+// TestIndividual: what allocate, join and migrate reserve is one player's, so that its limits, its bans and the
+// place that it left at a full host are its own. The holders of a static token, or of a backend's, may be many
+// players, unless a backend names one.
 func TestIndividual(t *testing.T) {
 	t.Parallel()
 	live := alloc.Tenant{Project: "game", Environment: "live"}
@@ -173,25 +174,51 @@ func TestIndividual(t *testing.T) {
 		{name: "dev, as a backend", x: dev, player: "ann", as: "ann"},
 		{name: "dev, no name", x: dev, token: "player:"},
 		{name: "dev, too long a name", x: dev, token: "player:" + strings.Repeat("n", 257)},
+		{name: "dev, a name that is nobody's", x: dev, token: "player:anonymous-1"},
 	} {
 		tenant, code := live, serveCode
 		if c.x == dev {
 			tenant, code = devTenant(), devCode
 		}
-		body := `{"joinCode":"` + code + `"`
+		named := "}"
 		if c.player != "" {
-			body += `,"player":"` + c.player + `"`
+			named = `,"player":"` + c.player + `"}`
 		}
-		wantStatus(t, c.x.post("/v1/join", c.token, body+"}"), 200)
-		first := c.x.relay.joiner
-		if first.Individual != (c.as != "") || c.as != "" && first.Player != alloc.HashPlayer(tenant, c.as) {
-			t.Errorf("%s: %+v, want an individual: %q", c.name, first, c.as)
+		post := func(path, body string) {
+			t.Helper()
+			if rec := c.x.post(path, c.token, body+named); rec.Code/100 != 2 {
+				t.Errorf("%s: %s: %d %s", c.name, path, rec.Code, rec.Body)
+			}
+		}
+		isOne := func(player alloc.PlayerHash, individual bool) bool {
+			return individual == (c.as != "") && (c.as == "" || player == alloc.HashPlayer(tenant, c.as))
+		}
+		post("/v1/join", `{"joinCode":"`+code+`"`)
+		if got := c.x.relay.joiner; !isOne(got.Player, got.Individual) {
+			t.Errorf("%s: join of %+v, want an individual: %q", c.name, got, c.as)
+		}
+		post("/v1/allocate", `{"maxConnections":4`)
+		if got := c.x.relay.hosts[len(c.x.relay.hosts)-1]; !isOne(got.Player, got.Individual) {
+			t.Errorf("%s: allocate of %+v, want an individual: %q", c.name, got, c.as)
+		}
+		if c.as == "" {
+			continue
+		}
+		c.x.post("/v1/migrate", c.token, `{"joinCode":"`+code+`","hostConnectionData":"`+testTicket+`"`+named)
+		if got := c.x.relay.asked; got.Player != alloc.HashPlayer(tenant, c.as) {
+			t.Errorf("%s: migrate of player %x, want the ticket of %q", c.name, got.Player, c.as)
 		}
 	}
-	for _, c := range []struct{ token, player string }{
-		{"carl", "ann"}, {tokenBert, "ann"}, {tokenServer, strings.Repeat("n", 257)}, {tokenServer, "a\u0007"},
+	for path, body := range map[string]string{
+		"/v1/allocate": `{"maxConnections":4`, "/v1/join": `{"joinCode":"` + serveCode + `"`,
+		"/v1/migrate": `{"joinCode":"` + serveCode + `","hostConnectionData":"` + testTicket + `"`,
 	} {
-		wantProblem(t, serve.post("/v1/join", c.token, `{"joinCode":"`+serveCode+`","player":"`+c.player+`"}`), 400, 15001)
+		for _, c := range []struct{ token, player string }{
+			{"carl", "ann"}, {tokenBert, "ann"}, {tokenServer, strings.Repeat("n", 257)}, {tokenServer, "a\u0007"},
+			{tokenServer, "token-0123456789abcdef"}, {tokenServer, "anonymous-1"},
+		} {
+			wantProblem(t, serve.post(path, c.token, body+`,"player":"`+c.player+`"}`), 400, 15001)
+		}
 	}
 	wantStatus(t, serve.post("/v1/join", "player:ann", `{"joinCode":"`+serveCode+`"}`), 401)
 }

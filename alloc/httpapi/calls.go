@@ -17,6 +17,7 @@ func (h *Handler) allocate(ctx context.Context, r request) (answer, *api.Problem
 		Region         string `json:"region"`
 		Family         int    `json:"family"`
 		PlayerAddress  string `json:"playerAddress"`
+		Player         string `json:"player"`
 	}
 	if problem := decode(r.body, &in); problem != nil {
 		return answer{}, problem
@@ -24,7 +25,7 @@ func (h *Handler) allocate(ctx context.Context, r request) (answer, *api.Problem
 	if in.MaxConnections == nil {
 		return answer{}, invalidMember("maxConnections", "is missing")
 	}
-	if problem := h.setPlayer(&r, in.Family, in.PlayerAddress, ""); problem != nil {
+	if problem := h.setPlayer(&r, in.Family, in.PlayerAddress, in.Player); problem != nil {
 		return answer{}, problem
 	}
 	res, err := h.service.Allocate(ctx, r.caller, *in.MaxConnections, in.Region)
@@ -130,7 +131,7 @@ func (h *Handler) migrate(ctx context.Context, r request) (answer, *api.Problem)
 	if problem := decode(r.body, &in); problem != nil {
 		return answer{}, problem
 	}
-	if problem := h.setPlayer(&r, in.Family, in.PlayerAddress, ""); problem != nil {
+	if problem := h.setPlayer(&r, in.Family, in.PlayerAddress, in.Player); problem != nil {
 		return answer{}, problem
 	}
 	claim := alloc.MigrationClaim{Code: in.JoinCode}
