@@ -286,10 +286,21 @@ func settingWarnings(c config.Config, mode Mode) (all []string) {
 	return all
 }
 
-// Advice returns sentences about what callers of the API should do with valid settings.
+// limitedPaths is what an operator can do whose players have limited paths.
+const limitedPaths = "let the relay see the players' own addresses (the host's network in place of a published port, externalTrafficPolicy: Local for a NodePort), or play over DTLS"
+
+// Advice returns sentences about what callers of the API, and the network before the relay, should
+// do with valid settings.
 func Advice(c config.Config, mode Mode) (all []string) {
-	if !mode.hasAPI() || mode == Dev {
+	if mode == Dev {
 		return nil
+	}
+	// An API process of a fleet has other settings than its relays.
+	if mode.hasRelay() && c.AllowPrivateSources && (mode == Relay || len(c.TrustedProxies) > 0) {
+		all = append(all, "allow_private_sources: a player whose datagrams come from a private address, as through a NodePort or a container's proxy, and whose calls come from its own (trusted_proxies), gets over UDP three bytes for each one that it sends, and 256 kB/s besides: "+limitedPaths)
+	}
+	if !mode.hasAPI() {
+		return all
 	}
 	backend := slices.ContainsFunc(c.Tokens, func(t config.Token) bool { return t.Kind == "server" }) ||
 		slices.ContainsFunc(c.Issuers, func(i config.Issuer) bool { return i.Kind == "server" })

@@ -254,6 +254,10 @@ func (k *Checker) relay(ctx context.Context, a *adminClient) (workers int) {
 		k.add("private sources", stateAdvice, fmt.Sprintf("the process has dropped %d datagrams %s", n, history.PrivateSource),
 			"if they are players', set allow_private_sources: true; see docs/operating.md#containers-and-addresses-that-loop-back")
 	}
+	if n := st.Drops["unvalidated"]; n > 0 {
+		k.add("limited paths", stateAdvice, fmt.Sprintf("the process has dropped %d datagrams, %s", n, history.RefusalText("unvalidated")),
+			limitedPaths+"; see docs/security.md#path-validation")
+	}
 	return len(st.Workers)
 }
 

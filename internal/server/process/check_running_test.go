@@ -98,10 +98,12 @@ func TestCheckRunningCounters(t *testing.T) {
 		k := Checker{Config: c, Mode: Serve}
 		expectFinding(t, k.Check(t.Context(), false, true), subject, state, text)
 	}
-	stats, stored := `{"state_complete":false,"drops":{"forbidden":7}}`, `{"state_complete":true,"workers":[1,2],"drops":{"private":4711}}`
+	stats := `{"state_complete":false,"drops":{"forbidden":7}}`
+	stored := `{"state_complete":true,"workers":[1,2],"drops":{"private":4711,"unvalidated":815}}`
 	expect(stats, "", "state file", stateProblem, "cannot write it")
 	expect(stored, "", "state file", stateOK, "stores what")
 	expect(stored, "", "private sources", stateAdvice, "4711 datagrams")
+	expect(stored, "", "limited paths", stateAdvice, "815 datagrams")
 	expect(stored, "", "open files", stateSkipped, "does not tell")
 	expect(stored, "process_max_fds 1024\nprocess_open_fds 20\n", "open files", stateOK, "20 of at most 1024")
 	expect(stored, "process_open_fds 20\nprocess_max_fds 901\n", "open files", stateAdvice, "can be 902")

@@ -233,6 +233,29 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
+// TestAdviceOfTwoNetworks: behind a NodePort or a container's proxy, the API may see other addresses
+// of the players than the relay does.
+func TestAdviceOfTwoNetworks(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		mode             Mode
+		private, proxies bool
+		want             int
+	}{
+		{Serve, true, true, 1}, {Serve, true, false, 0}, {Serve, false, true, 0},
+		{Relay, true, false, 1}, {Relay, false, true, 0}, {API, true, true, 0}, {Dev, true, true, 0},
+	} {
+		c := local()
+		c.AllowPrivateSources = row.private
+		if row.proxies {
+			c.TrustedProxies = []config.Network{network("10.0.0.0/8")}
+		}
+		if a := Advice(c, row.mode); len(a) != row.want || row.want == 1 && !strings.Contains(a[0], "externalTrafficPolicy: Local") {
+			t.Errorf("%+v: advice %q", row, a)
+		}
+	}
+}
+
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	public := []config.Addr{addr("203.0.113.1:0")}
