@@ -37,7 +37,7 @@ type Quality struct {
 	Sent, Received int
 	// RTT is the mean round trip of those that were answered.
 	RTT time.Duration
-	// Err is why no probe was sent, or nil.
+	// Err is why no probe was sent, or that answers were none of a relay. It may be nil without an answer.
 	Err error
 }
 
@@ -102,11 +102,16 @@ func measure(ctx context.Context, site Site, cfg MeasureConfig) Quality {
 	sent := p.send(ctx, cfg)
 	wg.Wait()
 	q.Sent = sent
-	if q.Received > 0 {
+	switch {
+	case q.Received > 0:
 		q.RTT = p.sum / time.Duration(q.Received)
+	case p.malformed:
+		q.Err = errNoRelay
 	}
 	return q
 }
+
+var errNoRelay = errors.New("client: it answers with something else than a relay does: another service has the address")
 
 const qosTitle = "ferry"
 
@@ -119,6 +124,8 @@ type prober struct {
 	left     []atomic.Int64 // when each probe left, in nanoseconds since start
 	answered []bool         // the receiver's
 	sum      time.Duration  // of round trips; the receiver's
+
+	malformed bool // an answer was; the receiver's
 }
 
 func newProber(conn net.Conn, cfg MeasureConfig) *prober {
@@ -165,8 +172,13 @@ func (p *prober) receive(q *Quality) {
 			time.Sleep(time.Millisecond)
 			continue
 		}
-		i, ok := p.answers(buf[:n])
-		if !ok || i >= len(p.answered) || p.answered[i] {
+		m, err := proto.ParseQoSResponse(buf[:n])
+		i := int(m.Sequence)
+		if err != nil {
+			p.malformed = true
+			continue
+		}
+		if m.ID != p.id || i >= len(p.answered) || p.answered[i] {
 			continue
 		}
 		p.answered[i] = true
@@ -179,9 +191,4 @@ func (p *prober) question(i int) []byte {
 	return proto.QoSRequest{
 		Title: []byte(qosTitle), Sequence: uint8(i), ID: p.id, Time: uint64(time.Since(p.start)),
 	}.Append(nil)
-}
-
-func (p *prober) answers(b []byte) (i int, ok bool) {
-	m, err := proto.ParseQoSResponse(b)
-	return int(m.Sequence), err == nil && m.ID == p.id
 }

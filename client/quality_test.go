@@ -10,6 +10,7 @@ import (
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -72,6 +73,7 @@ func TestMeasure(t *testing.T) {
 	defer silent.Close()
 	all := client.Measure(t.Context(), []client.Site{
 		{Region: "silent", Addr: silent.LocalAddr().String()},
+		{Region: "other service", Addr: testkit.OtherService(t)},
 		{Region: "slow", Addr: slowSite(t, late)},
 		{Region: "nowhere", Addr: "no such host:1"},
 		here,
@@ -83,7 +85,7 @@ func TestMeasure(t *testing.T) {
 		t.Errorf("the next is %+v", all[1])
 	}
 	for _, q := range all[2:] {
-		if q.Received != 0 || q.Loss() != 1 || (q.Err != nil) != (q.Region == "nowhere") {
+		if q.Received != 0 || q.Loss() != 1 || (q.Err == nil) != (q.Region == "silent") {
 			t.Errorf("%+v", q)
 		}
 	}

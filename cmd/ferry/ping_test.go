@@ -217,6 +217,22 @@ func TestPingExplains(t *testing.T) {
 	}
 }
 
+// TestPingOtherService: what is answered by a message of another protocol is not called silent.
+func TestPingOtherService(t *testing.T) {
+	t.Parallel()
+	other := testkit.OtherService(t)
+	for _, args := range [][]string{
+		{other},
+		{"--token", "the-token-of-this-test", "--transport", "udp", fakeAPI(t, map[string]string{"udp": other}).URL},
+	} {
+		code, stdout, stderr := runPing(t, args...)
+		const want = "answers with something else than a relay does"
+		if !strings.Contains(stdout, want) || strings.Contains(stdout, "no answer") || code != exitFailed {
+			t.Errorf("%q: code %d:\n%s%s", args, code, stdout, stderr)
+		}
+	}
+}
+
 // TestPingUsage: what cannot be asked is refused before anything is sent.
 func TestPingUsage(t *testing.T) {
 	t.Parallel()

@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	errUnanswered = errors.New("nothing answered")
+	errUnanswered = errors.New("no relay answered")
 	errUnplayed   = errors.New("not every match was played")
 	errNoAddress  = errors.New("the region has no probe address")
 )

@@ -32,6 +32,8 @@ type player struct {
 	key          proto.Key
 	data, ticket []byte
 
+	malformed bool // an answer to the last request was
+
 	received chan []byte   // closed by the reader at its end
 	readErr  error         // of the reader, set before it closes received
 	closed   chan struct{} // closed by close
@@ -170,10 +172,14 @@ const (
 	repeatAfter = 500 * time.Millisecond
 )
 
-var errNoAnswer = errors.New("the relay does not answer")
+var (
+	errNoAnswer = errors.New("the relay does not answer")
+	errNoRelay  = errors.New("it answers with something else than a relay does: another service has the address")
+)
 
 // ask sends a message until an answer of a type comes. An ERROR or REJECTED is an error.
 func (p *player) ask(ctx context.Context, pkt []byte, want proto.Type) error {
+	p.malformed = false
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	for ctx.Err() == nil {
@@ -183,6 +189,9 @@ func (p *player) ask(ctx context.Context, pkt []byte, want proto.Type) error {
 		if answered, err := p.awaitAnswer(ctx, want); answered || err != nil {
 			return err
 		}
+	}
+	if p.malformed {
+		return errNoRelay
 	}
 	return errNoAnswer
 }
@@ -199,7 +208,9 @@ func (p *player) awaitAnswer(ctx context.Context, want proto.Type) (answered boo
 		if err != nil {
 			return false, err
 		}
-		switch t, _ := proto.ParseType(answer); t {
+		t, err := proto.ParseType(answer)
+		p.malformed = p.malformed || err != nil
+		switch t {
 		case want:
 			return true, nil
 		case proto.TypeError:
