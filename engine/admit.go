@@ -27,7 +27,7 @@ func (w *worker) bind(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 		return dropSize
 	}
 	if m.AcceptMode != 0 {
-		return dropAcceptMode
+		return w.refuseBind(now, from, pkt, dropAcceptMode)
 	}
 	c, ok := w.shared.sealer.Open(&w.crypto.scratch, m.ConnectionData)
 	if !ok {

@@ -42,20 +42,17 @@ func (w *worker) handleMalformed(now int64, from endpoint.Endpoint, pkt []byte, 
 	return w.sendError(from, proto.AllocationID{}, proto.ErrorVersion)
 }
 
-// refuseSource returns the outcome of a message from a source that is refused. It reports the
-// allocation of a BIND from a private network, whose player is probably honest.
+// refuseBind returns the outcome of a message that is dropped before it is looked at. It reports the
+// allocation of a BIND, whose player is probably honest.
 //
 //go:noinline
-func (w *worker) refuseSource(now int64, from endpoint.Endpoint, t proto.Type, pkt []byte, o outcome) outcome {
-	if o != dropPrivate || t != proto.TypeBind {
-		return o
-	}
+func (w *worker) refuseBind(now int64, from endpoint.Endpoint, pkt []byte, o outcome) outcome {
 	m, err := proto.ParseBind(pkt)
 	if err != nil {
 		return o
 	}
 	if c, ok := w.shared.sealer.Open(&w.crypto.scratch, m.ConnectionData); ok && c.Role != seal.RoleTicket {
-		w.reportRefusal(now, from, t, c.ID, proto.AllocationID{}, o)
+		w.reportRefusal(now, from, proto.TypeBind, c.ID, proto.AllocationID{}, o)
 	}
 	return o
 }

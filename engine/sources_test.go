@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -136,33 +137,66 @@ func TestPrivateSources(t *testing.T) {
 	}
 }
 
-// TestPrivateSourceIsReported: datagrams come from a private network behind a container's proxy.
-func TestPrivateSourceIsReported(t *testing.T) {
+// TestRefusedBindIsReported: a BIND that is dropped for its source or its accept mode is reported with
+// the allocation that it names, and gets no answer. No other message is.
+func TestRefusedBindIsReported(t *testing.T) {
 	t.Parallel()
-	var reported []RefuseEvent
-	r := newRig(t, Config{
-		Advertise: advertise("203.0.113.7"), Hooks: Hooks{OnRefuse: func(e RefuseEvent) { reported = append(reported, e) }},
-	})
-	host := r.host(udpN(0), 4)
-	late := r.unlinked(udpN(1), host)
-	private := udp("172.17.0.1:40000")
-	junk := signed(late, 2, late.key)
-	junk[20] ^= 1
-	for _, pkt := range [][]byte{pingMessage(late.id), junk, signed(late, 2, late.key)[:100], {0x59, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}} {
-		if o := r.feed(private, pkt); o != dropPrivate && o != dropSize {
-			t.Errorf("%x: %v", head(pkt), o)
-		}
-	}
-	if o := r.feed(private, signed(late, 2, late.key)); o != dropPrivate {
-		t.Errorf("a BIND: %v", o)
-	}
-	r.pump()
-	if len(reported) != 1 || reported[0].Outcome != "private" || mID(reported[0].ID) != late.id || reported[0].Message != proto.TypeBind ||
-		reported[0].From != private.AddrPort() {
-		t.Errorf("reported: %+v", reported)
-	}
-	if sent := r.take(); len(sent) != 0 {
-		t.Errorf("%d datagrams were sent", len(sent))
+	banned := netip.MustParsePrefix("198.51.100.0/24")
+	for _, c := range []struct {
+		name       string
+		from       endpoint.Endpoint
+		acceptMode byte
+		want       outcome
+	}{
+		{"private", udp("172.17.0.1:40000"), 0, dropPrivate},
+		{"private IPv6", udp("[fd00::1]:40000"), 0, dropPrivate},
+		{"banned", udp("198.51.100.7:40000"), 0, dropForbidden},
+		{"port of a service", udp("192.0.2.7:53"), 0, dropForbidden},
+		{"endpoint of a DTLS session", endpointAt(atUnknown), 0, dropPlain},
+		{"accept mode", udp("192.0.2.7:40000"), 1, dropAcceptMode},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var reported []RefuseEvent
+			r := newRig(t, Config{
+				Advertise: advertise("203.0.113.7"), Hooks: Hooks{OnRefuse: func(e RefuseEvent) { reported = append(reported, e) }},
+			})
+			(&Server{shared: r.shared}).SetBannedSources([]netip.Prefix{banned})
+			host := r.host(udpN(0), 4)
+			late := r.unlinked(udpN(1), host)
+			for _, w := range r.workers {
+				w.records = &fakeRecords{session: driver.Session{Serial: 7, ID: proto.AllocationID(late.id)}}
+			}
+			key := proto.Key(late.key)
+			bind := func(data string) []byte {
+				var signer proto.Signer
+				return signer.Append(nil, proto.Bind{AcceptMode: c.acceptMode, Nonce: 2, ConnectionData: []byte(data)}, &key)
+			}
+			junk := bind(string(late.data))
+			junk[20] ^= 1
+			others := [][]byte{junk, bind(string(late.data))[:100], bind(string(late.ticket))}
+			if c.acceptMode == 0 { // which only a BIND has
+				others = append(others, pingMessage(late.id))
+			}
+			for _, pkt := range others {
+				if o := r.feed(c.from, pkt); o != c.want && o != dropSize {
+					t.Errorf("%x: %v", head(pkt), o)
+				}
+			}
+			if len(reported) != 0 {
+				t.Errorf("reported before: %+v", reported)
+			}
+			if o := r.feed(c.from, bind(string(late.data))); o != c.want {
+				t.Errorf("a BIND: %v", o)
+			}
+			if want := (RefuseEvent{
+				ID: proto.AllocationID(late.id), From: c.from.AddrPort(), Message: proto.TypeBind, Outcome: c.want.String(),
+			}); len(reported) != 1 || reported[0] != want {
+				t.Errorf("reported: %+v, want %+v", reported, want)
+			}
+			if sent := r.take(); len(sent) != 0 {
+				t.Errorf("%d datagrams were sent", len(sent))
+			}
+		})
 	}
 }
 

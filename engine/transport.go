@@ -187,7 +187,10 @@ func (w *worker) openRecord(now int64, from endpoint.Endpoint, pkt []byte) (outc
 		return 0, false
 	}
 	if pkt[0]-firstRecord >= recordSpan {
-		return dropPlain, w.records.Alive(from)
+		if !w.records.Alive(from) {
+			return 0, false
+		}
+		return w.refuseBind(now, from, pkt, dropPlain), true
 	}
 	if o, refused := w.shared.sources.refuses(from); refused {
 		return o, true

@@ -141,7 +141,7 @@ func (w *worker) handleMessage(now int64, from endpoint.Endpoint, pkt []byte) ou
 	// A RELAY or PING comes from an endpoint that passed this check when it was bound, or
 	// refuseMismatch makes it.
 	if o, refused := w.shared.sources.refuses(from); refused {
-		return w.refuseSource(now, from, t, pkt, o)
+		return w.refuseBind(now, from, pkt, o)
 	}
 	switch t {
 	case proto.TypeBind:

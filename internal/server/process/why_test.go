@@ -20,6 +20,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/players/hooks"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/internal/test/wiretest"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -178,6 +179,25 @@ func TestWhyCauses(t *testing.T) {
 		r.expect(joiner.ID.String(), "a BIND whose signature is wrong", func() {
 			raw.bindWith(1, joiner.ConnectionData, other.Key)
 		})
+	})
+	t.Run("a game that crashed on DTLS, plain at its port", func(t *testing.T) {
+		crashed, joiner := r.join(code), r.join(code)
+		socket, err := net.ListenPacket("udp4", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		session := wiretest.DTLS(t, socket, crashed.Server, crashed.ID, crashed.Key[:])
+		t.Cleanup(func() { session.Close() })
+		var signer proto.Signer
+		bind := func(ticket *client.Ticket) []byte {
+			return signer.Append(nil, proto.Bind{ConnectionData: ticket.ConnectionData}, &ticket.Key)
+		}
+		session.Ask(bind(&crashed), func(b []byte) bool { kind, _ := proto.ParseType(b); return kind == proto.TypeBindReceived })
+		plain := bind(&joiner)
+		r.expect(joiner.ID.String(), "its BIND is refused", func() { _, _ = socket.WriteTo(plain, net.UDPAddrFromAddrPort(crashed.Server)) })
+		if y := r.why(joiner.ID.String()); !strings.Contains(y.Because, "a plain message from the address and port of a DTLS session") {
+			t.Errorf("it says %q", y.Because)
+		}
 	})
 	t.Run("connection data of the host", func(t *testing.T) {
 		joiner := r.join(code)

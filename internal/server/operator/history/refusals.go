@@ -25,7 +25,7 @@ var Refusals = []struct {
 	{"error_not_found", "the allocation has ended, or that of the host has: allocate or join again"},
 	{"error_not_connected", "there is no link between sender and receiver: CONNECT_REQUEST comes first"},
 	{"error_self_connect", "a CONNECT_REQUEST to itself"},
-	{"plain", "a plain message from the address of a DTLS session"},
+	{"plain", "a plain message from the address and port of a DTLS session, as of a game that has crashed: use another port, or wait until the allocation of the session has ended (idle_timeout)"},
 	{"identity", "a BIND in the session of another allocation"},
 	{"short", "shorter than a header: not a message of the relay protocol"},
 	{"signature", "it does not begin with 0xDA72: not a message of the relay protocol, or DTLS while dtls is off"},
