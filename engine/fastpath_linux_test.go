@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/program"
@@ -65,6 +66,7 @@ type fastWorld struct {
 	native  bool   // it is the program for drivers
 	before  []byte // memory before the datagram
 	after   []byte // memory after the program
+	since   int64  // ms: what workers heard before does not count
 	relayed map[bool]int
 	passed  map[string]int
 }
@@ -217,7 +219,7 @@ func (f *fastWorld) address4(port uint16) netip.AddrPort {
 
 // expected reports whether the program is to relay d, given that the worker does: by
 // another route than that of relay.c.
-func (f *fastWorld) expected(d *fastDatagram, heard, probes bool, probed table.NextHop, validated func(table.Handle) bool) bool {
+func (f *fastWorld) expected(d *fastDatagram, fresh, probes bool, probed table.NextHop, validated func(table.Handle) bool) bool {
 	tab := f.rig.shared.table
 	m, err := proto.ParseRelay(d.pkt)
 	if err != nil || d.irregular != "" {
@@ -238,7 +240,7 @@ func (f *fastWorld) expected(d *fastDatagram, heard, probes bool, probed table.N
 	return in && out && peer.Endpoint.Kind() == d.ep.Kind() && tab.NextHop(sender.Handle) != 0 &&
 		tab.NextHop(peer.Handle) != 0 && !(probes && tab.NextHop(peer.Handle) == probed) && tab.NextHop(peer.Handle) < 20 &&
 		headers+len(d.pkt) <= mtu &&
-		validated(peer.Handle) && (heard || validated(sender.Handle))
+		validated(peer.Handle) && fresh && validated(sender.Handle)
 }
 
 func (f *fastWorld) step(n int) {
@@ -253,6 +255,9 @@ func (f *fastWorld) step(n int) {
 	}
 	d := f.next()
 	f.program.SetTestTime(f.rig.now)
+	if f.rand.IntN(200) == 0 {
+		f.since = f.rig.now + f.program.Expire(time.Duration(f.rig.now)*time.Millisecond).Milliseconds()
+	}
 	probed := table.NextHop(1 + f.rand.IntN(19))
 	probes := f.rand.IntN(4) == 0
 	if probes {
@@ -283,17 +288,17 @@ func (f *fastWorld) step(n int) {
 	for _, h := range f.all {
 		valid[h] = tab.IsValidated(h)
 	}
-	heard := false
+	fresh := false
+	var sender table.Entry
 	if m, err := proto.ParseRelay(d.pkt); err == nil {
-		if e, ok := tab.ByID(m.From); ok {
-			heard = tab.Activity(e.Handle).HasHeard(tick(f.rig.now))
-		}
+		sender, _ = tab.ByID(m.From)
+		fresh = tab.Activity(sender.Handle).HasHeard(max(tick(f.rig.now-5000)+1, tick(f.since)))
 	}
 	f.sent = f.sent[:0]
 	outcome := f.w.handleDatagram(f.rig.now, d.ep, d.pkt, false)
 	f.w.out.flush()
 	f.w.inbox.clear()
-	want := outcome == outRelayed && f.expected(d, heard, probes, probed, func(h table.Handle) bool { return valid[h] })
+	want := outcome == outRelayed && f.expected(d, fresh, probes, probed, func(h table.Handle) bool { return valid[h] })
 	f.passed[fmt.Sprint(outcome, " ", d.irregular)]++
 	switch {
 	case (out != nil) != want:
@@ -304,11 +309,14 @@ func (f *fastWorld) step(n int) {
 			f.t.Fatalf("datagram %d (%v) was left to the worker, and the program wrote", n, outcome)
 		}
 	default:
+		// Of this only a worker hears.
+		heard := 64*table.SlabRecords + 64*int(sender.Handle.Slot())
+		copy(records[heard:heard+4], f.before[heard:])
 		if !bytes.Equal(records, f.after) {
 			f.t.Fatalf("datagram %d: memory differs: %s", n, difference(records, f.after))
 		}
-		e, _ := tab.ByID(proto.AllocationID(d.pkt[4:20]))
-		if n, _ := f.program.Traffic(tab.Activity(e.Handle).CounterIndex()); n != traffic[tab.Activity(e.Handle).CounterIndex()]+1 {
+		index := tab.Activity(sender.Handle).CounterIndex()
+		if n, _ := f.program.Traffic(index); n != traffic[index]+1 {
 			f.t.Fatalf("datagram %d was not counted for its tenant", n)
 		}
 		if f.program.Counts().Datagrams != counts.Datagrams+1 || f.program.Counts().Bytes != counts.Bytes+uint64(len(d.pkt)) {
@@ -514,6 +522,73 @@ func TestModelFastPath(t *testing.T) {
 	}
 }
 
+// TestFastPathHolds: an endpoint whose datagrams the program relays is kept from others, until it is
+// silent; and the program relays for it while a worker hears of it.
+func TestFastPathHolds(t *testing.T) {
+	loaded := loadProgram(t, program.Parameters{Allocations: 64, Listeners: 1, MaxMessage: 1438, TestClock: true})
+	loaded.SetLocalAddr(0, 0, simRelay, loopback, [6]byte{})
+	loaded.SetEgress(1, loopback, 1500, fastMAC(1), true)
+	loaded.SetNextHop(1, fastMAC(2), 1)
+	loaded.SetOn(true)
+	tab := table.NewTableIn(loaded.Memory(), 64)
+	from := netip.MustParseAddrPort("203.0.113.1:4000")
+	frame := appendFrame(nil, from, simRelay, proto.Relay{From: proto.AllocationID{2}, To: proto.AllocationID{1}}.Append(nil))
+	at := func(role table.Role, addr netip.AddrPort) table.Handle {
+		h, err := tab.Reserve(table.Spec{ID: proto.AllocationID{byte(role)}, Role: role}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tab.Bind(h, endpoint.UDP(addr, 0, 0))
+		tab.BeginPath(h, table.ValidatedPath)
+		tab.SetNextHop(h, 1)
+		return h
+	}
+	host, joiner := at(table.RoleHost, netip.MustParseAddrPort("203.0.113.2:4000")), at(table.RoleJoiner, from)
+	tab.Link(joiner, host)
+	activity := tab.Activity(joiner)
+	relays := func(now int64, want bool) {
+		t.Helper()
+		loaded.SetTestTime(now)
+		stale := loaded.Counts().Passed[program.Stale]
+		out, err := loaded.Handle(frame, loopback)
+		if err != nil || (out != nil) != want || !want && loaded.Counts().Passed[program.Stale] != stale+1 {
+			t.Errorf("at %d: relayed %t, %v, %v", now, out != nil, err, loaded.Counts().Passed)
+		}
+	}
+	now := int64(1_000_000)
+	relays(now, false)
+	if activity.LastHeard() != 0 {
+		t.Errorf("heard at %d of an endpoint of which no worker has heard", activity.LastHeard())
+	}
+	activity.RecordHeard(tick(now))
+	for _, after := range []int64{0, 100, 2000, 4999} {
+		relays(now+after, true)
+		if got, want := activity.LastHeard(), tick(now+after); got != want {
+			t.Errorf("heard at %d, want %d", got, want)
+		}
+	}
+	relays(now+5000, false)
+	activity.RecordHeard(tick(now + 5000))
+	relays(now+5000, true)
+	// The filters change: what a worker hears in this tick may have passed the former ones.
+	wait := loaded.Expire(time.Duration(now+5100) * time.Millisecond).Milliseconds()
+	activity.RecordHeard(tick(now + 5200))
+	relays(now+5200, false)
+	if wait != 150 {
+		t.Errorf("all goes to the workers for %d ms", wait)
+	}
+	relays(now+5100+wait, false)
+	activity.RecordHeard(tick(now + 5100 + wait))
+	relays(now+5100+wait, true)
+	if wait := loaded.Expire(time.Duration(now+5480) * time.Millisecond); wait != 270*time.Millisecond {
+		t.Errorf("at the end of a tick all goes to the workers for %v", wait)
+	}
+	tab.BeginPath(joiner, table.ValidatedPath) // at another endpoint
+	if activity.LastHeard() != 0 {
+		t.Error("heard of an endpoint by what the former one sent")
+	}
+}
+
 // TestFastPathMerged: datagrams that GRO made one of are left to workers, and all are counted.
 func TestFastPathMerged(t *testing.T) {
 	loaded := loadProgram(t, program.Parameters{Allocations: 64, Listeners: 1, MaxMessage: 1438})
@@ -554,6 +629,7 @@ func TestFastPathTornReads(t *testing.T) {
 	from := netip.MustParseAddrPort("203.0.113.1:4000")
 	tab.Bind(joiner, endpoint.UDP(from, 0, 0))
 	tab.SetNextHop(joiner, 1|table.NextHopUnseen) // It is seen at once.
+	tab.Activity(joiner).RecordHeard(tick(clockStart))
 	// The next hop n leads to the hardware address n, endpoint n has the port n.
 	const ends = 8
 	for nextHop := 1; nextHop <= ends; nextHop++ {

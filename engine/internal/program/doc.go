@@ -24,9 +24,10 @@
 //	                                    to which it is bound: otherwise NAT in the kernel translates what
 //	                                    it sends, and must translate what it gets
 //	quota                               the same word and arithmetic; used up: left
-//	path validation                     both paths are validated, or the sender was heard in this
-//	                                    tick; else left
-//	timestamps, counts                  the same words; counts by processor
+//	                                    left too unless a worker has heard of the sender within 5 s, and
+//	                                    since the kernel's filters changed, which are in front of sockets
+//	path validation                     both paths are validated; else left
+//	timestamps, counts                  the same words, but that the sender was heard; counts by processor
 //	larger than the MTU of the next hop, which is 1,280 bytes over IPv6: left
 //	what leaves                         TTL 64, TOS 0, no DF, as the sockets send
 //

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"sync/atomic"
+	"time"
 
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
@@ -34,7 +35,7 @@ type quota struct {
 
 type settings struct {
 	on         atomic.Uint32
-	_          uint32
+	heardSince atomic.Uint32 // Tick, doubled, see Program.Expire
 	testMillis atomic.Uint64
 	quotas     [4]quota // by table.Role
 }
@@ -51,6 +52,7 @@ const (
 	Unseen                  // no RELAY of the receiver came as its socket gets it: it has sent none, or NAT is in between
 	Probe                   // Program.Probe asked for it
 	Size                    // it is larger than a message, or than the MTU
+	Stale                   // no socket has heard the sender lately, see Program.Expire
 	Path                    // the path to one of both is not validated
 	Quota                   // the sender has used up its quota
 	Frame                   // fragments, options, no or a wrong header checksum, a length that is not the frame's
@@ -61,8 +63,7 @@ const (
 
 var reasonNames = [NumReasons]string{
 	Unknown: "unknown", Unlinked: "unlinked", Peer: "peer", NoNextHop: "no_next_hop", Unseen: "unseen", Merged: "merged", Probe: "probe",
-	Path:  "unvalidated",
-	Quota: "rate", Size: "size", Frame: "frame", Busy: "busy",
+	Stale: "stale", Path: "unvalidated", Quota: "rate", Size: "size", Frame: "frame", Busy: "busy",
 }
 
 // String returns the reason as metrics name it, such as "no_way".
@@ -73,7 +74,6 @@ type counters struct {
 	datagrams, bytes atomic.Uint64
 	passed           [NumReasons]atomic.Uint64
 	_                uint64 // identification of the last packet of IPv4
-	_                uint64
 }
 
 type tally struct{ datagrams, bytes atomic.Uint64 }
@@ -133,6 +133,19 @@ func (p *Program) SetOn(on bool) {
 
 // On reports whether the program relays.
 func (p *Program) On() bool { return p.settings.on.Load() != 0 }
+
+// settle is how long a datagram that has passed the kernel's filters may be on its way to a worker.
+const settle = 50 * time.Millisecond
+
+// Expire makes the program leave the datagrams of each endpoint to workers until one of them hears
+// of it, by a datagram that came after now on the engine's clock and so has passed the kernel's
+// filters of now. It returns for how long all are left to workers. Calls are one after another.
+func (p *Program) Expire(now time.Duration) time.Duration {
+	const length = table.TickMillis * time.Millisecond
+	since := (now+settle)/length + 1
+	p.settings.heardSince.Store(uint32(since) << 1)
+	return since*length - now
+}
 
 // SetQuota sets the quota of a role.
 func (p *Program) SetQuota(role table.Role, q table.Quota) {

@@ -63,6 +63,10 @@ enum {
 
 enum { KIND_UDP4 = 1, KIND_UDP6 = 2 }; // package endpoint
 
+// The kernel's filters are in front of the sockets, and not of the program: for so long it relays
+// for an endpoint of which no socket hears.
+enum { HEARD_TICKS = 5000 / TICK_MILLIS };
+
 // Package fastpath: types localAddr, egress, settings, counters and tally.
 
 struct local_addr {
@@ -89,18 +93,17 @@ struct quota {
 
 struct settings {
 	__u32 on;
-	__u32 unused;
+	__u32 heard_since; // as in an activity: what a socket heard before this does not count
 	__u64 test_millis; // the time, if test_clock
 	struct quota quotas[4]; // by role
 };
 
-enum reason { UNKNOWN, UNLINKED, PEER, NO_NEXT_HOP, UNSEEN_PEER, PROBE, SIZE, PATH, QUOTA, FRAME, MERGED, BUSY, REASONS };
+enum reason { UNKNOWN, UNLINKED, PEER, NO_NEXT_HOP, UNSEEN_PEER, PROBE, SIZE, STALE, PATH, QUOTA, FRAME, MERGED, BUSY, REASONS };
 
 struct counters {
 	__u64 datagrams, bytes; // relayed
 	__u64 passed[REASONS];
 	__u64 ip_id;
-	__u64 unused[1];
 };
 
 struct tally {
@@ -326,9 +329,10 @@ static __always_inline int relay(const struct frame *f, const void *message, con
 		return SIZE;
 
 	__u64 millis = test_clock ? s->test_millis : (bpf_ktime_get_coarse_ns() + clock_offset) / 1000000;
-	__u32 tick = millis / TICK_MILLIS, heard = tick << 1 | 1;
-	_Bool first = READ(activity->heard) < heard;
-	if (first && !(READ(own_record->path) & VALIDATED))
+	__u32 tick = millis / TICK_MILLIS, heard = READ(activity->heard);
+	if (heard < READ(s->heard_since) || (heard >> 1) + HEARD_TICKS <= tick)
+		return STALE;
+	if (!(READ(own_record->path) & VALIDATED))
 		return PATH;
 	__u32 path = READ(other_record->path);
 	if (!(path & VALIDATED))
@@ -352,14 +356,9 @@ static __always_inline int relay(const struct frame *f, const void *message, con
 	if (path < relayed && __sync_val_compare_and_swap(&other_record->path, path, relayed) != path &&
 	    !(READ(other_record->path) & VALIDATED))
 		return BUSY;
-	if (first) {
-		WRITE(activity->heard, heard);
-		advance(&activity->received, tick);
-		if (!(READ(own_record->path) & VALIDATED))
-			WRITE(activity->heard, tick << 1);
-	}
 	if (metered)
 		WRITE(activity->quota_gate, gate);
+	advance(&activity->received, tick);
 	advance(&activity->relayed, tick);
 	WRITE(activity->sent, READ(activity->sent) + (1ull << SENT_BYTES_BITS) + f->size);
 	count->datagrams++;

@@ -100,6 +100,8 @@
 //     has the next hop of one endpoint and another endpoint. It clears [NextHopUnseen] there, its
 //     only store to an identity, by compare-and-swap: if control stores at the same time, that
 //     store wins, and the bit stays.
+//   - It does not write heard, which says that a datagram came to a socket, and so through the
+//     kernel's filters; it relays for 5 s after that.
 //   - Its costs of quotas are those of [Quota], in integers.
 //
 // # The order of stores

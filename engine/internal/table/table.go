@@ -350,8 +350,15 @@ func (a *Activity) RecordHeard(tick Tick) {
 }
 
 // LastHeard returns when a message other than a BIND last came from the owner's endpoint, zero if
-// none did since it was bound there.
-func (a *Activity) LastHeard() Tick { return Tick(a.heard.Load() >> 1) }
+// none did since it was bound there. A program in the kernel relays only for an owner that was
+// heard, and records relayed alone.
+func (a *Activity) LastHeard() Tick {
+	heard := Tick(a.heard.Load() >> 1)
+	if heard == 0 {
+		return 0
+	}
+	return max(heard, Tick(a.relayed.Load()))
+}
 
 // increaseAllowance reports whether the path is validated. The owner may have moved since: the
 // path is read first, and Bind precedes BeginPath, so a message of the former endpoint does not

@@ -1009,7 +1009,7 @@ var rules = []mutant{
 	{
 		rule: "fast path: the sender's path is validated",
 		in:   "engine/internal/program",
-		old:  `if (first && !(READ(own_record->path) & VALIDATED)) return PATH;`,
+		old:  `if (!(READ(own_record->path) & VALIDATED)) return PATH;`,
 		now:  ``,
 		by:   killer{"./engine", "TestFastPathEquals/tc", ""},
 	},
@@ -1089,6 +1089,27 @@ var rules = []mutant{
 		old:  `	case p.filtered != "":`,
 		now:  `	case false:`,
 		by:   killer{"./engine/fastpath", "TestAvoidFilters", ""},
+	},
+	{
+		rule: "fast path: an endpoint of which no socket hears lapses",
+		in:   "engine/internal/program",
+		old:  `|| (heard >> 1) + HEARD_TICKS <= tick)`,
+		now:  `)`,
+		by:   killer{"./engine", "TestFastPathEquals/tc", ""},
+	},
+	{
+		rule: "fast path: all endpoints lapse when filters change",
+		in:   "engine/internal/program",
+		old:  `heard < READ(s->heard_since) ||`,
+		now:  ``,
+		by:   killer{"./engine", "TestFastPathEquals/tc", ""},
+	},
+	{
+		rule: "fast path: what it relays keeps an endpoint from others",
+		in:   "engine/internal/table",
+		old:  `return max(heard, Tick(a.relayed.Load()))`,
+		now:  `return heard`,
+		by:   killer{"./engine", "TestFastPathHolds", ""},
 	},
 	{
 		rule: "fast path: a flood does not turn it off",
