@@ -44,22 +44,30 @@ func Check(listen []netip.AddrPort, cfg Config) []Finding {
 		i, _ := resolver.Interface(index)
 		found = append(found, interfaceFinding(i, cfg.Mode))
 	}
-	if list, err := nexthop.Filters(); err == nil && len(list) > 0 {
-		f := Finding{subject, "nftables has rules for what this machine sends: " + strings.Join(list, ", "),
-			"set xdp: tc if they do not concern the relay",
-			"with xdp: auto the program stays off, since it would pass by them"}
-		if !cfg.Auto {
-			f.Change, f.Because = "make sure that they do not concern the relay", "the program passes by them"
+	f, _ := nexthop.Filters(wanted)
+	for _, filters := range []struct {
+		what, because string
+		names         []string
+	}{
+		{"nftables has rules for what this machine sends: ", "the program passes by them", f.Sent},
+		{"limits, quotas or queues for what this machine receives: ", "they see a small part of what the program relays", f.Counted},
+	} {
+		if len(filters.names) == 0 {
+			continue
+		}
+		f := Finding{subject, filters.what + strings.Join(filters.names, ", "), "make sure that they do not concern the relay", filters.because}
+		if cfg.Auto {
+			f.Change, f.Because = "set xdp: tc if they do not concern the relay", "with xdp: auto the program is off, since "+filters.because
 		}
 		found = append(found, f)
 	}
 	if len(wanted) > 0 {
-		bypassed := "passes no conntrack, and no nftables of the IP layer"
+		bypassed := "passes no conntrack, and no nftables of the IP layer, but for one datagram of each player in 5 s"
 		if cfg.Mode == Native {
-			bypassed += ", no queueing discipline, and is not seen by tcpdump"
+			bypassed += "; no queueing discipline, and is not seen by tcpdump"
 		}
 		found = append(found, Finding{subject, "what the program relays " + bypassed, "",
-			"it is received and sent below them; a block by nftables works from the player's next BIND on"})
+			"it is received and sent below them; a block of a player works at once by nftables and tc, and within 5 s by iptables-legacy, ipset and BPF"})
 	}
 	return found
 }

@@ -31,6 +31,8 @@ type path struct {
 	listen   []netip.AddrPort
 	program  *program.Program
 	resolver *nexthop.Resolver
+	filters  *nexthop.FilterEvents
+	clock    func() time.Duration // the engine's
 
 	mu         sync.Mutex // guards what follows
 	disabled   bool       // by Path.SetEnabled
@@ -45,7 +47,9 @@ type path struct {
 	detached   string            // why the program is attached to none, or not to all
 	failed     atomic.Bool       // it is off for good
 	reasons    map[string]uint64 // endpoints without a next hop
-	filtered   string            // why the program is off: nftables has rules that it would pass by
+	filtered   string            // why the program is off: the kernel has filters that it would pass by
+	bypassed   string            // the same, while it is on
+	changes    uint64            // of filters
 	dropped    string            // why it is off: a driver drops what it sends
 
 	// former are the attachments of another process that Run takes over, by interface; nil
@@ -118,12 +122,19 @@ func (p *path) load(spec driver.FastPathSpec) error {
 	if p.resolver, err = nexthop.New(); err != nil {
 		return err
 	}
+	if p.filters, err = nexthop.SubscribeFilters(); err != nil {
+		p.resolver.Close()
+		return err
+	}
+	began, clock := time.Now(), time.Duration(spec.ClockMillis)*time.Millisecond
+	p.clock = func() time.Duration { return clock + time.Since(began) }
 	p.program, err = program.Load(program.Parameters{
 		Allocations: spec.MaxAllocations, Listeners: len(spec.Listen), MaxMessage: spec.MaxMessage,
-		Native: p.cfg.Mode == Native, ClockOffset: time.Duration(spec.ClockMillis)*time.Millisecond - time.Duration(now),
+		Native: p.cfg.Mode == Native, ClockOffset: clock - time.Duration(now),
 	})
 	if err != nil {
 		p.resolver.Close()
+		p.filters.Close()
 		return err
 	}
 	p.reset()
@@ -392,10 +403,12 @@ func (p *path) Run(ctx context.Context, changed func()) error {
 	p.watchFilters()
 	var watching sync.WaitGroup
 	watching.Go(func() { p.watch(ctx) })
+	watching.Go(func() { p.followFilters(ctx) })
 	defer watching.Wait()
 	defer cancel()
 	p.replaceFormer()
 	p.turnOff()
+	p.program.Expire(p.clock()) // The process before this one knew of other changes.
 	changed()
 	err := p.resolver.Run(ctx, nexthop.Events{
 		Changing: p.turnOff,
@@ -460,7 +473,7 @@ func (p *path) counts() engine.FastPathCounts {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out.NoNextHop = maps.Clone(p.reasons)
+	out.NoNextHop, out.FilterChanges = maps.Clone(p.reasons), p.changes
 	for _, name := range p.attached {
 		out.Interfaces = append(out.Interfaces, name)
 	}
@@ -492,6 +505,7 @@ func (p *path) Close() {
 	}
 	p.program.Close()
 	p.resolver.Close()
+	p.filters.Close()
 }
 
 func reasonOf(err error) string {

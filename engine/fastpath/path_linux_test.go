@@ -5,6 +5,8 @@ package fastpath
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -256,7 +258,7 @@ func TestNextHopMTU(t *testing.T) {
 }
 
 // TestAvoidFilters: with Auto the program is off while nftables has a rule for what this
-// machine sends. Without it Check names the rule.
+// machine sends, or a limit for what it receives. Without it Check names the chain.
 func TestAvoidFilters(t *testing.T) {
 	if !testkit.InNamespace(t) {
 		return
@@ -267,52 +269,99 @@ func TestAvoidFilters(t *testing.T) {
 		t.Fatal(err)
 	}
 	tab := nft.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "host"})
-	chain := func(name string, hook *nftables.ChainHook) {
+	chain := func(name string, hook *nftables.ChainHook, rule ...expr.Any) {
+		t.Helper()
 		c := nft.AddChain(&nftables.Chain{Name: name, Table: tab, Type: nftables.ChainTypeFilter, Hooknum: hook,
 			Priority: nftables.ChainPriorityFilter})
-		if name != "empty" {
-			nft.AddRule(&nftables.Rule{Table: tab, Chain: c, Exprs: []expr.Any{&expr.Counter{}}})
+		if rule != nil {
+			nft.AddRule(&nftables.Rule{Table: tab, Chain: c, Exprs: rule})
+		}
+		if err := nft.Flush(); err != nil {
+			t.Fatal(err)
 		}
 	}
-	chain("received", nftables.ChainHookInput)
+	chain("received", nftables.ChainHookInput, &expr.Counter{})
 	chain("empty", nftables.ChainHookOutput)
-	if err := nft.Flush(); err != nil {
-		t.Fatal(err)
-	}
 	p := newPath(Config{Auto: true})
 	if _, err := p.Load(driver.FastPathSpec{Listen: []netip.AddrPort{relayAddr}, MaxAllocations: 1, MaxMessage: 1438}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- p.Run(ctx, func() {}) }()
+	end := runPath(t, p)
 	on := func() bool { p.Resume(p.Generation()); return p.counts().On }
 	testkit.Eventually(t, "it is on: no rule is for what is sent", on)
 
-	chain("sent", nftables.ChainHookPostrouting)
-	if err := nft.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	// A state of the network that is read late turns the program off as well, until Resume.
-	testkit.Within(t, time.Minute, "the rule is found", func() bool {
-		return !on() && strings.HasSuffix(p.counts().OffBecause, ": inet host sent")
-	})
-	found := false
-	for _, f := range Check([]netip.AddrPort{relayAddr}, Config{}) {
-		found = found || strings.Contains(f.Finding, "inet host sent")
-	}
-	if !found {
-		t.Error("Check does not name the rule")
+	for _, c := range []struct {
+		name string
+		hook *nftables.ChainHook
+		rule expr.Any
+	}{
+		{"sent", nftables.ChainHookPostrouting, &expr.Counter{}},
+		{"slow", nftables.ChainHookPrerouting, &expr.Limit{Type: expr.LimitTypePkts, Rate: 5, Unit: expr.LimitTimeSecond, Burst: 5}},
+	} {
+		chain(c.name, c.hook, c.rule)
+		// A state of the network that is read late turns the program off as well, until Resume.
+		testkit.Within(t, time.Minute, "the rule is found", func() bool {
+			return !on() && strings.HasSuffix(p.counts().OffBecause, ": inet host "+c.name)
+		})
+		found := false
+		for _, f := range Check([]netip.AddrPort{relayAddr}, Config{}) {
+			found = found || strings.Contains(f.Finding, "inet host "+c.name)
+		}
+		if !found {
+			t.Errorf("Check does not name the chain %s", c.name)
+		}
 	}
 	nft.DelTable(tab)
 	if err := nft.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Within(t, time.Minute, "it is on again", on)
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
+	end()
+}
+
+// TestFilterChanges: changes of nftables and of tc make the program wait for the sockets, once in
+// 250 ms at most, and a change of another kind does not.
+func TestFilterChanges(t *testing.T) {
+	if !testkit.InNamespace(t) {
+		return
 	}
+	addLink(t)
+	p := newPath(Config{})
+	if _, err := p.Load(driver.FastPathSpec{Listen: []netip.AddrPort{relayAddr}, MaxAllocations: 1, MaxMessage: 1438}); err != nil {
+		t.Fatal(err)
+	}
+	end := runPath(t, p)
+	changes := func() uint64 { return p.counts().FilterChanges }
+	nft, err := nftables.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	testkit.IP(t, "route add 198.51.100.0/24 via 198.18.0.254")
+	if n := changes(); n != 0 {
+		t.Errorf("%d changes before there was one", n)
+	}
+	tab := nft.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv6, Name: "host"})
+	set := &nftables.Set{Table: tab, Name: "banned", KeyType: nftables.TypeIP6Addr}
+	if err := errors.Join(nft.AddSet(set, nil), nft.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "a new set is a change", func() bool { return changes() > 0 })
+	const elements = 200
+	first, began := changes(), time.Now()
+	for i := range elements {
+		element := nftables.SetElement{Key: net.ParseIP(fmt.Sprintf("2001:db8::%x", i))}
+		if err := errors.Join(nft.SetAddElements(set, []nftables.SetElement{element}), nft.Flush()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testkit.Eventually(t, "new elements are changes", func() bool { return changes() > first })
+	if n, most := changes()-first, 2+time.Since(began)/(250*time.Millisecond); n > uint64(most) {
+		t.Errorf("%d times the program waited for the sockets, want at most %d", n, most)
+	}
+	if wait := p.expire(); wait <= 0 || wait > 300*time.Millisecond {
+		t.Errorf("all goes to the sockets for %v", wait)
+	}
+	end()
 }
 
 func TestDriverDrops(t *testing.T) {

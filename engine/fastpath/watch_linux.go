@@ -59,21 +59,54 @@ func (p *path) probe() {
 	}
 }
 
+// watchFilters finds filters that do not work where they see few of a player's datagrams.
 func (p *path) watchFilters() {
-	if !p.cfg.Auto {
-		return
-	}
 	why := ""
-	list, err := nexthop.Filters()
-	switch {
-	case err != nil:
+	if f, err := nexthop.Filters(p.wantedInterfaces()); err != nil {
 		why = err.Error()
-	case len(list) > 0:
-		why = "what it sends would pass by the rules of nftables: " + strings.Join(list, ", ")
+	} else {
+		var parts []string
+		if len(f.Sent) > 0 {
+			parts = append(parts, "what it sends would pass by the rules of nftables: "+strings.Join(f.Sent, ", "))
+		}
+		if len(f.Counted) > 0 {
+			parts = append(parts, "limits, quotas or queues would see a small part of what it receives: "+strings.Join(f.Counted, ", "))
+		}
+		why = strings.Join(parts, "; ")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.hinder(&p.filtered, why)
+	if p.cfg.Auto {
+		p.hinder(&p.filtered, why)
+		return
+	}
+	if why != "" && why != p.bypassed {
+		p.log.Warn("fast path: it is on although the kernel has filters", "but", why)
+	}
+	p.bypassed = why
+}
+
+// followFilters makes every datagram pass the kernel's filters after each change of them, until
+// its endpoint was heard by a socket again. While changes follow each other, all go to the sockets,
+// and the relay wakes up four times a second at most.
+func (p *path) followFilters(ctx context.Context) {
+	err := p.filters.Run(ctx, func() {
+		select {
+		case <-ctx.Done():
+		case <-time.After(p.expire()):
+		}
+	})
+	if err != nil {
+		p.fail(err)
+	}
+}
+
+// expire returns for how long the program leaves all datagrams to the sockets.
+func (p *path) expire() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.changes++
+	return p.program.Expire(p.clock())
 }
 
 // hinder is called with p.mu held.

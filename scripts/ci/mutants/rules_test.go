@@ -1112,6 +1112,20 @@ var rules = []mutant{
 		by:   killer{"./engine", "TestFastPathHolds", ""},
 	},
 	{
+		rule: "fast path: changes of filters end all entries",
+		in:   "engine/fastpath",
+		old:  `return p.program.Expire(p.clock())`,
+		now:  `return 0`,
+		by:   killer{"./engine/fastpath", "TestFilterChanges", ""},
+	},
+	{
+		rule: "fast path: limits for what is received turn auto off",
+		in:   "engine/internal/nexthop",
+		old:  `counts(r.Exprs) && mayBeUDP(r.Exprs)`,
+		now:  `counts(r.Exprs) && false`,
+		by:   killer{"./engine/fastpath", "TestAvoidFilters", ""},
+	},
+	{
 		rule: "fast path: a flood does not turn it off",
 		in:   "engine/fastpath",
 		old:  `drops >= maxDriverDrops && drops > sent/2`,

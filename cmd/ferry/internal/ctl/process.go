@@ -104,6 +104,9 @@ func fastPathTable(w io.Writer, f *admin.FastPathState) error {
 		fmt.Fprintf(w, "all datagrams go through the sockets, because %s\n", printable.Line(f.OffBecause))
 	}
 	fmt.Fprintf(w, "%d datagrams relayed in the kernel\n", f.Datagrams)
+	if f.FilterChanges > 0 {
+		fmt.Fprintf(w, "changes of nftables or tc, after which each player passes them anew: %d\n", f.FilterChanges)
+	}
 	for _, part := range []struct {
 		what   string
 		counts map[string]uint64

@@ -75,6 +75,8 @@ func (p *page) fastPath(c *engine.FastPathCounts) {
 	for _, reason := range slices.Sorted(maps.Keys(c.Passed)) {
 		p.sample("ferry_fast_passed_total", c.Passed[reason], "reason", reason)
 	}
+	p.single("ferry_fast_filter_changes_total", counter,
+		"Changes of nftables or of tc's filters, after which each player's next datagram went to the sockets first.", c.FilterChanges)
 	p.family("ferry_fast_no_next_hop_total", counter, "Endpoints to which the program does not send, by reason, since the network last changed.")
 	for _, reason := range slices.Sorted(maps.Keys(c.NoNextHop)) {
 		p.sample("ferry_fast_no_next_hop_total", c.NoNextHop[reason], "reason", reason)

@@ -27,6 +27,9 @@ type FastPathState struct {
 	// which it does not send, by reason, since the network last changed.
 	Passed    map[string]uint64 `json:"passed"`
 	NoNextHop map[string]uint64 `json:"no_next_hop"`
+	// FilterChanges are changes of the kernel's filters, after which each player's next datagram
+	// goes to the sockets.
+	FilterChanges uint64 `json:"filter_changes"`
 }
 
 var errNoFastPath = errors.New("this process has no fast path: its setting xdp is off")
@@ -69,6 +72,6 @@ func writeFastPath(w http.ResponseWriter, f FastPath) {
 	c := f.Counts()
 	writeAnswer(w, FastPathState{
 		On: c.On, OffBecause: c.OffBecause, Mode: c.Mode, Interfaces: c.Interfaces, Datagrams: c.Datagrams, Passed: c.Passed,
-		NoNextHop: c.NoNextHop,
+		NoNextHop: c.NoNextHop, FilterChanges: c.FilterChanges,
 	}, nil)
 }
