@@ -1,15 +1,20 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -136,6 +141,45 @@ func TestUpgradeInContainer(t *testing.T) {
 		o.refuses("ctl upgrade", c.why)
 		m.exchange(t, "after "+c.line)
 	}
+}
+
+// TestUpgradeKeptConnections: clients that keep their connections to the API, and repeat no call, lose none over an upgrade.
+func TestUpgradeKeptConnections(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	o := operate(t, "serve", "-c", settings(t, "state_dir: "+state, "recover_for: 0s"), "--workers", "1")
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	var calls atomic.Int64
+	for range 8 {
+		all.Go(func() {
+			c := &http.Client{Transport: new(http.Transport), Timeout: patience}
+			defer c.CloseIdleConnections()
+			for ctx.Err() == nil {
+				body := struct{ io.Reader }{strings.NewReader("{}")} // which the client cannot send again
+				r, err := c.Post(o.http+"/v1/allocate", "application/json", body)
+				if err != nil {
+					t.Errorf("a call was lost: %v", err)
+					return
+				}
+				_, _ = io.Copy(io.Discard, r.Body)
+				r.Body.Close()
+				calls.Add(1)
+			}
+		})
+	}
+	for range 3 {
+		var done admin.UpgradeResult
+		out, _ := o.ctl(exitOK, "ctl", "upgrade", "-o", "json")
+		if err := json.Unmarshal([]byte(out), &done); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = syscall.Kill(done.Process, syscall.SIGKILL) })
+		before := calls.Load()
+		testkit.Eventually(t, "the new process answers calls", func() bool { return t.Failed() || calls.Load() > before+100 })
+	}
+	stop()
+	all.Wait()
 }
 
 func hears(t *testing.T, told *net.UnixConn, all ...string) {

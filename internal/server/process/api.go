@@ -44,7 +44,7 @@ func openAPI(o *Options, p *players, secure *tls.Config, accept sock.RetryConfig
 	s := &apiServer{web: newWeb(l, nil, secure, o.Logger, accept), mode: o.Mode, players: p}
 	if o.Mode != Dev {
 		s.web.listener = httpapi.LimitListener(s.web.listener, connLimits(c, &s.rejected, o.Logger))
-		s.web.server.IdleTimeout = proxyIdleTimeout
+		s.web.server.IdleTimeout, s.web.linger = proxyIdleTimeout, lingerFor
 	}
 	if c.ProxyProtocol {
 		s.web.listener = websocket.ProxyListener(s.web.listener, proxyConfig(c, &s.rejected))

@@ -3,7 +3,6 @@ package process
 import (
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/server/events"
@@ -20,6 +19,8 @@ const (
 	// answerWithin is how long accepted calls of the API may continue after the shutdown
 	// has begun.
 	answerWithin = 2 * time.Second
+	// lingerFor is how long open connections to the API may bring a last call before that.
+	lingerFor = time.Second
 	// probeWithin bounds one attempt to reach the relay at the start.
 	probeWithin = 2 * time.Second
 )
@@ -99,12 +100,5 @@ func (a *App) ReloadOnSignal(ctx context.Context) { a.settings.reloadOnSignal(ct
 // package upgrade, or logs and returns why it goes on. After it Run returns nil.
 func (a *App) Upgrade(ctx context.Context) error {
 	_, err := a.handover.Upgrade(ctx)
-	return err
-}
-
-func ignoreClosed(err error) error {
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/httpapi"
@@ -18,14 +19,16 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/upgrade"
 )
 
-// web is an HTTP server and its listener. Its fields are fixed by newWeb.
+// web is an HTTP server and its listener. Its fields are fixed before run.
 type web struct {
 	listener net.Listener
 	tcp      *net.TCPListener // that of listener, which may limit its connections
 	server   *http.Server
 	tls      bool
-	served   chan struct{}  // closed when run has returned
-	conns    sync.WaitGroup // connections whose goroutine has not ended
+	linger   time.Duration // how long it serves when it stops, until each connection has brought a last call
+	stopping atomic.Bool   // each answer closes its connection
+	served   chan struct{} // closed when run has returned
+	conns    conns
 }
 
 var settingOf = map[string]string{apiFile: "http", adminFile: "admin"}
@@ -65,24 +68,13 @@ func newWeb(listener *net.TCPListener, h http.Handler, secure *tls.Config, log *
 	w.server.Protocols = new(http.Protocols)
 	w.server.Protocols.SetHTTP1(true)
 	leave := w.server.ConnState
-	w.server.ConnState = func(conn net.Conn, s http.ConnState) {
-		leave(conn, s)
-		w.track(s)
+	w.server.ConnState = func(c net.Conn, s http.ConnState) {
+		leave(c, s)
+		w.conns.set(c, s, w.stopping.Load())
 	}
 	// The server logs only clients that fail the TLS handshake.
 	w.server.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
 	return w
-}
-
-// track counts connections from before their goroutine starts until it ends, or
-// until it serves a WebSocket, for which the relay waits.
-func (w *web) track(s http.ConnState) {
-	switch s {
-	case http.StateNew:
-		w.conns.Add(1)
-	case http.StateClosed, http.StateHijacked:
-		w.conns.Done()
-	}
 }
 
 func (w *web) addr() netip.AddrPort {
@@ -102,16 +94,23 @@ func (w *web) part(name string) part {
 	return part{name: name, run: w.serve, free: func() error { return w.listener.Close() }}
 }
 
-// serve serves until ctx ends, waits for the current calls, and returns when no goroutine
-// of the server is left.
+// serve serves until ctx ends, waits for the current calls and for a last one of each connection that is
+// kept open, and returns when no goroutine of the server is left.
 func (w *web) serve(ctx context.Context) error {
+	next := w.server.Handler
+	w.server.Handler = http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
+		if w.stopping.Load() {
+			answer.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(answer, r)
+	})
 	var stopping sync.WaitGroup
 	stopping.Go(func() {
 		select {
 		case <-ctx.Done():
 		case <-w.served:
 		}
-		w.stop(answerWithin)
+		w.stop()
 	})
 	err := w.run()
 	stopping.Wait()
@@ -119,24 +118,94 @@ func (w *web) serve(ctx context.Context) error {
 }
 
 // run serves until stop is called, and then returns nil.
-func (w *web) run() error {
+func (w *web) run() (err error) {
 	defer close(w.served)
 	if w.tls {
-		return ignoreClosed(w.server.ServeTLS(w.listener, "", ""))
+		err = w.server.ServeTLS(w.listener, "", "")
+	} else {
+		err = w.server.Serve(w.listener)
 	}
-	return ignoreClosed(w.server.Serve(w.listener))
+	if w.stopping.Load() {
+		return nil
+	}
+	return err
 }
 
-// stop closes the listener, waits at most the given time for the current calls, and
-// returns when no goroutine of the server is left. Run must have been called.
-func (w *web) stop(within time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), within)
-	defer cancel()
-	if w.server.Shutdown(ctx) != nil {
-		w.server.Close()
-	}
+// stop lets each connection bring a last call within w.linger, closes the listener, waits at most answerWithin for the
+// current calls, and returns when no goroutine of the server is left. A proxy or client cannot know that the connection
+// on which it sends a call is being closed. [http.Server.Shutdown] closes idle ones at once, and leaves calls unanswered
+// that arrive meanwhile.
+func (w *web) stop() {
+	w.stopping.Store(true)
+	w.conns.await(time.After(w.linger), func(c conn) bool { return !c.last })
+	_ = w.listener.Close()
+	w.conns.await(time.After(answerWithin), func(c conn) bool { return c.state != http.StateIdle })
+	_ = w.server.Close()
 	<-w.served
-	w.conns.Wait()
+	w.conns.await(nil, func(conn) bool { return true })
+}
+
+// conn is a connection of a server.
+type conn struct {
+	state http.ConnState
+	last  bool // it was opened when the server stopped, so that it brings one call
+}
+
+// conns are the connections of a server, each until its goroutine ends, or serves a WebSocket, for which the relay waits.
+type conns struct {
+	mu      sync.Mutex // guards what follows
+	open    map[net.Conn]conn
+	changed chan struct{} // closed at the next change, if it is not nil
+}
+
+func (t *conns) set(c net.Conn, s http.ConnState, stopping bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open == nil {
+		t.open = make(map[net.Conn]conn)
+	}
+	switch s {
+	case http.StateNew:
+		t.open[c] = conn{s, stopping}
+	case http.StateClosed, http.StateHijacked:
+		delete(t.open, c)
+	default:
+		t.open[c] = conn{s, t.open[c].last}
+	}
+	if t.changed != nil {
+		close(t.changed)
+		t.changed = nil
+	}
+}
+
+// await returns when there is no such connection, or at end.
+func (t *conns) await(end <-chan time.Time, such func(conn) bool) {
+	for {
+		changed := t.some(such)
+		if changed == nil {
+			return
+		}
+		select {
+		case <-changed:
+		case <-end:
+			return
+		}
+	}
+}
+
+// some returns a channel that is closed at the next change if there is such a connection, else nil.
+func (t *conns) some(such func(conn) bool) (changed <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.open {
+		if such(c) {
+			if t.changed == nil {
+				t.changed = make(chan struct{})
+			}
+			return t.changed
+		}
+	}
+	return nil
 }
 
 // origins returns the origins of web pages that may call, nil for all.
