@@ -11,6 +11,7 @@ package main
 
 import (
 	"context"
+	"encoding"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +24,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/VictoriaMetrics/metrics"
 	"github.com/ferryrelay/ferry/internal/base/printable"
@@ -323,12 +325,39 @@ func newLogger(w io.Writer, c config.Config) (*slog.Logger, *slog.LevelVar) {
 	}
 	level := new(slog.LevelVar)
 	level.Set(set)
-	options := &slog.HandlerOptions{Level: level}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: forPeople}
 	w = printable.NewWriter(w)
 	if c.LogFormat == logFormatJSON {
 		return slog.New(slog.NewJSONHandler(w, options)), level
 	}
 	return slog.New(slog.NewTextHandler(w, options)), level
+}
+
+// forPeople writes durations with their unit and three digits or more, and ids as text in each format.
+func forPeople(_ []string, a slog.Attr) slog.Attr {
+	switch a.Value.Kind() {
+	case slog.KindDuration:
+		d := a.Value.Duration()
+		unit := time.Duration(1)
+		for ; d.Abs() >= 10_000*unit; unit *= 10 {
+		}
+		return slog.String(a.Key, d.Round(unit).String())
+	case slog.KindAny:
+		_, encodes := a.Value.Any().(encoding.TextMarshaler)
+		if v, ok := a.Value.Any().(fmt.Stringer); ok && !encodes {
+			return slog.String(a.Key, v.String())
+		}
+	}
+	return a
+}
+
+// libraryLog takes what libraries write to package log.
+type libraryLog struct{ log *slog.Logger }
+
+// Write makes a line a warning: the process goes on without what the library lacks.
+func (l libraryLog) Write(line []byte) (int, error) {
+	l.log.Warn("a library reports: " + strings.TrimPrefix(strings.TrimSpace(string(line)), "ERROR: "))
+	return len(line), nil
 }
 
 func versionCommand(s streams) *cli.Command {

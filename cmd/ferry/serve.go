@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	stdlog "log"
 	"log/slog"
 	"os"
 	"strings"
@@ -279,7 +280,9 @@ func (s streams) start(ctx context.Context, o process.Options) error {
 		lines.ready(a.Summary())
 	}
 	if s.stderr == os.Stderr {
-		slog.SetDefault(o.Logger) // and of package log, which libraries use
+		slog.SetDefault(o.Logger)
+		stdlog.SetFlags(0)
+		stdlog.SetOutput(libraryLog{o.Logger})
 	}
 	defer s.signals.logTo(o.Logger)()
 	a, err := process.New(o)
