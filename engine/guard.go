@@ -64,7 +64,7 @@ func (g *hookGuard) watch(calls <-chan *call) {
 		return
 	}
 	if h.reported.Swap(began) != began {
-		g.logger().Error("a hook of the embedding program does not return: no player can bind or connect, and calls fail",
+		g.logger().Error("a hook does not return: no player can bind or connect, and calls fail",
 			"hook", h.Name, "running_for", ran, "threshold", blockingHook)
 	}
 	for {

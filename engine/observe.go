@@ -30,7 +30,7 @@ func (s *Server) observedHooks(h Hooks) Hooks {
 	})
 	h.OnMigrate = afterObservers(s, h.OnMigrate, func(o alloc.Observer, e MigrateEvent) {
 		if err := o.OnMigrate(e.Tenant, e.Code, e.Host, e.NewHost); err != nil {
-			s.log.Error("a player has taken the place of its host, but the join code does not lead to it", "host", e.NewHost, "error", err)
+			s.log.Error("a player has taken the place of its host, but the join code does not lead to it", "host", e.NewHost.String(), "error", err)
 		}
 	})
 	h.OnMigrationEnd = afterObservers(s, h.OnMigrationEnd, func(o alloc.Observer, e MigrationEndEvent) { o.OnEnd(e.Host) })

@@ -214,8 +214,11 @@ func (s *Server) watch(controlEnded <-chan struct{}) {
 		} else if looks == forgetAfter {
 			links = sock.WatchLinks(s.Addrs())
 		}
-		if s.control.pause.linkDown.Swap(down) != down {
-			s.log.Warn("link", "interface", name, "down", down)
+		switch was := s.control.pause.linkDown.Swap(down); {
+		case down && !was:
+			s.log.Warn("a network interface is down: for 30 s no allocation expires", "interface", name)
+		case was && !down:
+			s.log.Info("the network interface is up again, or not needed any more")
 		}
 	}
 }

@@ -54,13 +54,13 @@ func (r *Reporter) Done(log *slog.Logger, now, took time.Duration, fault any) {
 	defer r.mu.Unlock()
 	if fault != nil {
 		if calls := r.panics.take(now); calls > 0 {
-			log.Error("a hook of the embedding program panicked; the relay goes on",
+			log.Error("a hook panicked; the relay goes on",
 				"hook", r.Name, "panic", fault, "calls_since_last_line", calls, "stack", string(debug.Stack()))
 		}
 	}
 	if slow {
 		if calls := r.slow.take(now); calls > 0 {
-			log.Warn("a hook of the embedding program is slow: "+r.Effect,
+			log.Warn("a hook is slow: "+r.Effect,
 				"hook", r.Name, "took", took, "threshold", r.Slow, "calls_since_last_line", calls)
 		}
 	}
