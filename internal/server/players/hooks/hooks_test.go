@@ -437,6 +437,31 @@ func TestRetry(t *testing.T) {
 	}
 }
 
+// TestFewLines: many events that are lost are one line a minute, and one at the end.
+func TestFewLines(t *testing.T) {
+	var log bytes.Buffer
+	p := newProgram(t, respond(503, ""))
+	w, stop := p.webhooks(t, func(cfg *WebhookConfig) {
+		cfg.Senders, cfg.Attempts = 1, 1
+		cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	for range 50 {
+		w.Send(Event{Type: Bound})
+	}
+	testkit.Eventually(t, "all have failed", func() bool { return w.Stats().Failed == 50 })
+	release := make(chan struct{})
+	defer close(release)
+	p.setHandler(func(http.ResponseWriter, *http.Request) { <-release })
+	w.Send(Event{Type: Bound})
+	testkit.Eventually(t, "one event to be in progress", func() bool { return p.requests() == 51 })
+	w.Send(Event{Type: Bound})
+	stop()
+	if s := log.String(); strings.Count(s, "\n") != 2 || !strings.Contains(s, "after all attempts") ||
+		!strings.Contains(s, `msg="webhooks: the process ends before events were sent" dropped=2`) {
+		t.Errorf("the log: %s", s)
+	}
+}
+
 // TestFull checks that Send does not block when the queue is full, and that all lost
 // events are counted, including those of the end.
 func TestFull(t *testing.T) {

@@ -53,7 +53,8 @@ type Webhooks struct {
 	queue  chan Event
 
 	sent, retried, full, failed atomic.Uint64
-	lastFullLog                 atomic.Int64 // Unix time of the last log message about a full queue
+	cut                         atomic.Uint64 // of failed: being sent when the process ended
+	lastFullLog, lastFailedLog  atomic.Int64  // Unix times of the last log messages about them
 }
 
 // NewWebhooks sends no event before Run. Its errors wrap ErrConfig.
@@ -97,10 +98,15 @@ func (w *Webhooks) Send(e Event) {
 }
 
 func (w *Webhooks) logFull() {
-	now, last := w.cfg.Now().Unix(), w.lastFullLog.Load()
-	if now-last >= 60 && w.lastFullLog.CompareAndSwap(last, now) {
+	if w.mayLog(&w.lastFullLog) {
 		w.cfg.Logger.Warn("webhooks: the queue is full; events are dropped", "host", w.target.Load().endpoint.Host(), "dropped", w.full.Load())
 	}
+}
+
+// mayLog reports whether the last line of that kind was a minute ago.
+func (w *Webhooks) mayLog(last *atomic.Int64) bool {
+	now, at := w.cfg.Now().Unix(), last.Load()
+	return now-at >= 60 && last.CompareAndSwap(at, now)
 }
 
 // Run sends events until ctx is done. It drops the events that are then queued and
@@ -112,6 +118,10 @@ func (w *Webhooks) Run(ctx context.Context) {
 	}
 	senders.Wait()
 	w.target.Load().endpoint.Close()
+	unsent := uint64(len(w.queue))
+	if unsent += w.cut.Load(); unsent > 0 {
+		w.cfg.Logger.Warn("webhooks: the process ends before events were sent", "dropped", unsent)
+	}
 	for {
 		select {
 		case <-w.queue:
@@ -150,8 +160,13 @@ func (w *Webhooks) deliver(ctx context.Context, e Event) {
 			err = nil
 		}
 	}
-	w.failed.Add(1)
-	w.cfg.Logger.Warn("webhooks: an event was dropped", "type", string(e.Type), "id", e.ID, "error", err)
+	failed := w.failed.Add(1)
+	switch {
+	case ctx.Err() != nil:
+		w.cut.Add(1)
+	case w.mayLog(&w.lastFailedLog):
+		w.cfg.Logger.Warn("webhooks: events are dropped after all attempts", "dropped", failed, "type", string(e.Type), "id", e.ID, "error", err)
+	}
 }
 
 func (w *Webhooks) attempt(ctx context.Context, id string, body []byte) error {

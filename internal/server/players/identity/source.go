@@ -79,8 +79,11 @@ func (s *source) markStarted() {
 func (s *source) complete(ctx context.Context, keys *keySet, err error) time.Duration {
 	if err != nil && ctx.Err() == nil {
 		s.pool.failures.Add(1)
-		s.cfg.Logger.Warn("cannot fetch the keys of an issuer; the previous ones stay in use",
-			"host", s.endpoint.Host(), "known", s.current.Load() != nil, "error", err)
+		effect := "its tokens are refused until that works"
+		if s.current.Load() != nil {
+			effect = "the previous ones stay in use"
+		}
+		s.cfg.Logger.Warn("the keys of an issuer cannot be fetched: "+effect, "host", s.endpoint.Host(), "error", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
