@@ -38,7 +38,7 @@ type RegionScore struct {
 // ChooseRegion returns the regions that Allocate accepts from a tenant, the best one first: of those
 // with room for a host with maxConnections joiners, the one that most players reach, then the one
 // with the least latency of the worst player, then the one with the least mean. Regions without room
-// come last. Errors: ErrMaxConnections, ErrFull if no region has room, ErrUnavailable if there is no
+// come last. Errors: ErrMaxConnections, ErrFull if no region has room, ErrNoRelay if there is no
 // region.
 func (s *Service) ChooseRegion(t Tenant, maxConnections int, players [][]Measurement) ([]RegionScore, error) {
 	if maxConnections < 1 || maxConnections > s.maxConnections {
@@ -53,7 +53,7 @@ func (s *Service) ChooseRegion(t Tenant, maxConnections int, players [][]Measure
 	slices.SortStableFunc(all, compareScores)
 	switch {
 	case len(all) == 0:
-		return nil, fmt.Errorf("%w: no region has a relay", ErrUnavailable)
+		return nil, ErrNoRelay
 	case !all[0].HasRoom:
 		return nil, ErrFull
 	}

@@ -29,6 +29,9 @@ var (
 	// ErrStoreUnavailable is an ErrUnavailable caused by the store of a fleet: it
 	// did not answer, or relays have not yet restored what it lost.
 	ErrStoreUnavailable error = unavailableError("alloc: store unavailable")
+	// ErrNoRelay is an ErrUnavailable of a host: no relay of the region runs, as far as the
+	// fleet knows.
+	ErrNoRelay error = unavailableError("alloc: no relay of the region runs")
 	// ErrAdmissionUnavailable is an ErrUnavailable caused by the operator's
 	// admission hook, which gave no answer.
 	ErrAdmissionUnavailable error = unavailableError("alloc: admission unavailable")

@@ -357,6 +357,7 @@ func TestRelayFails(t *testing.T) {
 		{alloc.ErrFull, 503, 15010, true, "no relay has room"},
 		{alloc.ErrDraining, 503, 15010, true, "the relay takes no new allocations"},
 		{alloc.ErrUnavailable, 503, 15503, true, "relay unavailable"},
+		{alloc.ErrNoRelay, 503, 15503, true, "no relay of the region runs"},
 		{fmt.Errorf("canary: %w: dial", alloc.ErrStoreUnavailable), 503, 15503, true, "store unavailable"},
 		{fmt.Errorf("canary: %w: dial", alloc.ErrAdmissionUnavailable), 503, 15503, true, "admission unavailable"},
 		{context.DeadlineExceeded, 503, 15503, true, "relay unavailable"},

@@ -125,6 +125,8 @@ func problemOf(err error) *api.Problem {
 			"too many allocations that are not bound yet"), retryOutstanding)
 	case errors.Is(err, alloc.ErrStoreUnavailable):
 		return withRetryAfter(statusProblem(http.StatusServiceUnavailable, "store unavailable"), retryUnavailable)
+	case errors.Is(err, alloc.ErrNoRelay):
+		return withRetryAfter(statusProblem(http.StatusServiceUnavailable, "no relay of the region runs"), retryUnavailable)
 	case errors.Is(err, alloc.ErrAdmissionUnavailable):
 		return withRetryAfter(statusProblem(http.StatusServiceUnavailable, "admission unavailable"), retryUnavailable)
 	case errors.Is(err, alloc.ErrUnavailable), errors.Is(err, context.DeadlineExceeded),

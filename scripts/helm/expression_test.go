@@ -23,7 +23,7 @@ var window = regexp.MustCompile(`^[0-9]+[smhd]$`)
 // one scrape does not show.
 var (
 	everywhere = []string{"job", "instance"}
-	open       = []string{"status", "call"}
+	open       = []string{"status", "call", "relay", "region"}
 )
 
 // check returns the series that a PromQL expression selects, and its faults. What our files do not

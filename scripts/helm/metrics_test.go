@@ -75,7 +75,8 @@ func canaryPage(t *testing.T) string {
 // Source lines that write metrics which a single process in dev does not have.
 var (
 	familyCall = regexp.MustCompile(`p\.(?:single|family)\(\s*"(\w+)",\s*(\w+),\s`)
-	sampleCall = regexp.MustCompile(`p\.(?:sample|seconds)\("(\w+)", .*?(?:, "(\w+)", (?:"(\w+)"|\w+))?\)\n`)
+	sampleCall = regexp.MustCompile(`p\.(?:sample|seconds)\("(\w+)", (.*)\)\n`)
+	labelArgs  = regexp.MustCompile(`, "(\w+)", (?:"(\w+)"|\w)`)
 )
 
 // addSource adds the metrics that a source file writes, one of which is named
@@ -89,8 +90,8 @@ func (p page) addSource(t *testing.T, file, known, label string) {
 		p.add(m[1], "")
 	}
 	for _, m := range sampleCall.FindAllStringSubmatch(text, -1) {
-		if m[2] != "" {
-			p.add(m[1], m[2]+`="`+m[3]+`"`)
+		for _, label := range labelArgs.FindAllStringSubmatch(m[2], -1) {
+			p.add(m[1], label[1]+`="`+label[2]+`"`)
 		}
 	}
 	if len(all) == 0 || p.labels[known][label] == nil {
@@ -205,6 +206,7 @@ var notShown = []string{
 	"ferry_announcer_moves_total", // one for each host migration
 	"ferry_accept_failed_total",   // an alert; the panel of descriptors shows the cause
 	"ferry_tls_certificate_fault", // an alert; the panel of ends shows most of it
+	"ferry_fleet_relay_dead",      // an alert; the panel of relays counts them
 	"ferry_max_seats",             // an alert; a setting, besides which ferry_seats shows what is used
 }
 

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -120,21 +122,83 @@ type Stats struct {
 	// placed. Full, Draining and Silent count the tries that failed: for lack of
 	// room, because the relay drains, and because it did not answer.
 	Tries, Placed, Full, Draining, Silent uint64
-	// Refused counts requests for which no relay had room, Unavailable those
-	// for which one did not answer or the registry was not known.
-	Refused, Unavailable uint64
-	// HomeErrors counts reservations that were given up because the store did not
-	// take where they are. Of these Released were ended at the relay, and
-	// ReleasesDropped lapse there.
-	HomeErrors, Released, ReleasesDropped uint64
+	// Refused are the requests that were not placed, by their region.
+	Refused []Refused
+	// Reservations that were given up because the store did not take where they are: Released were
+	// ended at the relay, and ReleasesDropped lapse there.
+	Released, ReleasesDropped uint64
 	// Relays is how many the registry has. Of these Dead do not announce themselves, Stopped have
 	// ended as they were told to, and Unknown may live, since the store does not answer.
 	Relays, Dead, Stopped, Unknown int
+	PerRelay                       []RelayStats
+}
+
+// Refused counts the hosts that were not placed: Full, since no relay of the region had room, Draining,
+// since all of them drain, NoRelay, since none runs, Unavailable, since one did not answer or the registry
+// was not known, and Store, since that did not take where the host is.
+type Refused struct {
+	Region                                      string // empty: any
+	Full, Draining, NoRelay, Unavailable, Store uint64
+}
+
+type RelayStats struct {
+	Relay  alloc.RelayID
+	Region string
+	Dead   bool
+	// Silent counts the tries that it has not answered since its start.
+	Silent uint64
 }
 
 type counts struct {
-	tries, placed, full, draining, silent atomic.Uint64
-	refused, unavailable, homeErrors      atomic.Uint64
+	tries, placed, full, draining atomic.Uint64
+
+	mu      sync.Mutex // guards the following field
+	refused map[string]*Refused
+}
+
+func (c *counts) refuse(region string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch r := c.of(region); {
+	case errors.Is(err, alloc.ErrFull):
+		r.Full++
+	case errors.Is(err, alloc.ErrDraining):
+		r.Draining++
+	case errors.Is(err, alloc.ErrNoRelay):
+		r.NoRelay++
+	case errors.Is(err, alloc.ErrUnavailable):
+		r.Unavailable++
+	}
+}
+
+func (c *counts) homeFailed(region string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.of(region).Store++
+}
+
+// of returns the counts of a region. The caller holds mu.
+func (c *counts) of(region string) *Refused {
+	if c.refused == nil {
+		c.refused = make(map[string]*Refused)
+	}
+	if c.refused[region] == nil {
+		c.refused[region] = &Refused{Region: region}
+	}
+	return c.refused[region]
+}
+
+// refusals returns the counts of these regions, and of all others that have some.
+func (c *counts) refusals(regions []alloc.Region) (all []Refused) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range regions {
+		c.of(r.ID)
+	}
+	for _, region := range slices.Sorted(maps.Keys(c.refused)) {
+		all = append(all, *c.refused[region])
+	}
+	return all
 }
 
 // Stats returns the counts. It may be called at any time.
@@ -142,10 +206,8 @@ func (f *Fleet) Stats() Stats {
 	c := &f.counts
 	st := Stats{
 		Polls: f.relays.polls.Load(), PollsFailed: f.relays.pollsFailed.Load(),
-		Tries: c.tries.Load(), Placed: c.placed.Load(), Full: c.full.Load(),
-		Draining: c.draining.Load(), Silent: c.silent.Load(),
-		Refused: c.refused.Load(), Unavailable: c.unavailable.Load(),
-		HomeErrors: c.homeErrors.Load(), Released: f.unused.released.Load(), ReleasesDropped: f.unused.dropped.Load(),
+		Tries: c.tries.Load(), Placed: c.placed.Load(), Full: c.full.Load(), Draining: c.draining.Load(),
+		Refused: c.refusals(f.Regions()), Released: f.unused.released.Load(), ReleasesDropped: f.unused.dropped.Load(),
 	}
 	for _, n := range f.Nodes() {
 		st.Relays++
@@ -157,6 +219,9 @@ func (f *Fleet) Stats() Stats {
 		case n.IsDead():
 			st.Dead++
 		}
+		silent := f.relays.silent(n.Relay)
+		st.Silent += silent
+		st.PerRelay = append(st.PerRelay, RelayStats{n.Relay, n.Region, n.IsDead(), silent})
 	}
 	return st
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -90,7 +91,7 @@ func TestBurst(t *testing.T) {
 		}
 		_, err := w.host(4, "")
 		wantErr(t, "a host too many", err, alloc.ErrFull)
-		if st := w.Stats(); st.Tries != 200 || st.Placed != 200 || st.Refused != 1 {
+		if st := w.Stats(); st.Tries != 200 || st.Placed != 200 || len(st.Refused) != 2 || st.Refused[0].Full != 1 {
 			t.Errorf("%+v", st)
 		}
 		time.Sleep(5 * time.Second) // The relays announce that nothing is taken.
@@ -147,7 +148,7 @@ func TestEveryRelaySilent(t *testing.T) {
 		if took := time.Since(began); took > ReserveWithin || errors.Is(err, alloc.ErrFull) {
 			t.Errorf("after %v: %v", took, err)
 		}
-		if st := w.Stats(); st.Tries < 3 || st.Silent != st.Tries || st.Unavailable != 1 {
+		if st := w.Stats(); st.Tries < 3 || st.Silent != st.Tries || !slices.Equal(st.Refused, []Refused{{Region: "eu", Unavailable: 1}}) {
 			t.Errorf("%+v", st)
 		}
 		for _, c := range w.Nodes() {
@@ -169,7 +170,7 @@ func TestStaleRoom(t *testing.T) {
 			}
 			for range 3 {
 				_, err := w.host(9, "")
-				wantErr(t, "ReserveHost", err, alloc.ErrFull)
+				wantErr(t, "ReserveHost", err, verdict)
 			}
 			for i, r := range w.relays {
 				if asked, _ := r.count(); asked != 1 {
@@ -220,7 +221,7 @@ func TestHomeless(t *testing.T) {
 		if asked, live := w.relays[0].count(); asked != 1 || live != 0 {
 			t.Errorf("asked %d times, %d hosts are left", asked, live)
 		}
-		if st := w.Stats(); st.HomeErrors != 1 || st.Released != 1 || st.ReleasesDropped != 0 {
+		if st := w.Stats(); st.Refused[0].Store != 1 || st.Released != 1 || st.ReleasesDropped != 0 {
 			t.Errorf("%+v", st)
 		}
 		if c := w.Nodes()[0]; c.Taken != 0 {
@@ -240,7 +241,7 @@ func TestHomelessForGood(t *testing.T) {
 		_, err := w.host(9, "")
 		wantErr(t, "ReserveHost", err, alloc.ErrStoreUnavailable)
 		synctest.Wait()
-		if st := w.Stats(); st.HomeErrors != 1 || st.ReleasesDropped != 1 {
+		if st := w.Stats(); st.Refused[0].Store != 1 || st.ReleasesDropped != 1 {
 			t.Errorf("%+v", st)
 		}
 	})
@@ -300,7 +301,7 @@ func TestDeadRelay(t *testing.T) {
 		w.running[0]()
 		time.Sleep(DeadAfter + ageTolerance)
 		_, err := w.host(9, "eu")
-		wantErr(t, "host in the dead relay's region", err, alloc.ErrFull)
+		wantErr(t, "host in the dead relay's region", err, alloc.ErrNoRelay)
 		if got := w.mustHost(t, 9, ""); w.relays[1].live[got].MaxConnections != 9 {
 			t.Error("not placed elsewhere")
 		}

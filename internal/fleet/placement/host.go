@@ -21,8 +21,8 @@ const minTryTimeout = 100 * time.Millisecond
 
 var errTimeout = fmt.Errorf("fleet: no relay made the reservation in time: %w", alloc.ErrUnavailable)
 
-// ReserveHost places a host and reserves it there. Errors: alloc.ErrRegion,
-// alloc.ErrFull, alloc.ErrMaxConnections if no relay takes so many,
+// ReserveHost places a host and reserves it there. Errors: those of Place,
+// alloc.ErrMaxConnections if no relay takes so many,
 // alloc.ErrTenantName, alloc.ErrPlayerLimit, and alloc.ErrUnavailable. A relay that has
 // reached a limit of the player ends the search: others would let it have as many again.
 func (f *Fleet) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
@@ -76,7 +76,7 @@ func (f *Fleet) reserveAt(ctx context.Context, c Candidate, r alloc.HostRequest)
 // could join the host, so the reservation is ended.
 func (f *Fleet) recordHome(ctx context.Context, c *Candidate, res alloc.Reservation) (alloc.Reservation, error) {
 	if err := f.directory.SetHome(ctx, res.ID, Home{Relay: c.Relay, Boot: c.Boot}); err != nil {
-		f.counts.homeErrors.Add(1)
+		f.counts.homeFailed(c.Region)
 		f.unused.enqueue(c.Node, res.ID)
 		return alloc.Reservation{}, unavailable("remember where the host is", alloc.ErrStoreUnavailable, err)
 	}
@@ -124,7 +124,7 @@ func (p *hostSearch) recordFailure(c *Candidate, at time.Duration, err error, le
 			p.tooMany = err
 		case left, errors.Is(err, alloc.ErrTenantName), errors.Is(err, alloc.ErrPlayerLimit):
 		default:
-			f.counts.silent.Add(1)
+			n.silent++
 			f.log.Warn("a relay did not make a reservation", "relay", c.Relay, "control", c.Control, "error", err)
 			p.noAnswer, n.noAnswer = err, now
 		}
@@ -133,18 +133,15 @@ func (p *hostSearch) recordFailure(c *Candidate, at time.Duration, err error, le
 
 func (p *hostSearch) result(err error) error {
 	switch {
-	case errors.Is(err, alloc.ErrFull) && p.noAnswer != nil:
+	case !isRefusal(err):
+	case p.noAnswer != nil:
 		err = unavailable("reserve a host", alloc.ErrUnavailable, p.noAnswer)
-	case errors.Is(err, alloc.ErrFull) && p.tooMany != nil:
+	case p.tooMany != nil:
 		err = p.tooMany
+	default:
+		err = fmt.Errorf("fleet: %d relays were asked: %w", len(p.tried), err)
 	}
-	switch {
-	case errors.Is(err, alloc.ErrFull):
-		p.fleet.counts.refused.Add(1)
-		return fmt.Errorf("fleet: %d relays were asked: %w", len(p.tried), alloc.ErrFull)
-	case errors.Is(err, alloc.ErrUnavailable):
-		p.fleet.counts.unavailable.Add(1)
-	}
+	p.fleet.counts.refuse(p.request.Region, err)
 	return err
 }
 

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"cmp"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -54,7 +55,8 @@ const minLoadDifference = 1.0 / 8
 // region comes first.
 //
 // With the same rnd it returns the same. Errors: alloc.ErrRegion if no node, dead or alive, is of
-// the demanded region, and alloc.ErrFull.
+// the demanded region, alloc.ErrNoRelay if all of it are dead or have stopped, alloc.ErrDraining if
+// the others drain, and alloc.ErrFull.
 func Place(nodes []Candidate, q Request, most int, rnd *rand.Rand) ([]int, error) {
 	d := draw{nodes: nodes, seats: q.Seats, most: most, rnd: rnd}
 	if q.Region == "" {
@@ -67,9 +69,29 @@ func Place(nodes []Candidate, q Request, most int, rnd *rand.Rand) ([]int, error
 		d.from(q.Region)
 	}
 	if len(d.drawn) == 0 {
-		return nil, alloc.ErrFull
+		return nil, refusal(nodes, q.Region)
 	}
 	return d.drawn, nil
+}
+
+// refusal says why no node of a region, or of any if it is empty, takes a host.
+func refusal(nodes []Candidate, region string) error {
+	err := alloc.ErrNoRelay
+	for i := range nodes {
+		switch c := &nodes[i]; {
+		case region != "" && c.Region != region, c.Age > DeadAfter, c.Stopped:
+		case !c.Draining:
+			return alloc.ErrFull
+		default:
+			err = alloc.ErrDraining
+		}
+	}
+	return err
+}
+
+// isRefusal reports whether err is one of those of refusal.
+func isRefusal(err error) bool {
+	return errors.Is(err, alloc.ErrFull) || errors.Is(err, alloc.ErrDraining) || errors.Is(err, alloc.ErrNoRelay)
 }
 
 type draw struct {

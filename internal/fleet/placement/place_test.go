@@ -26,6 +26,7 @@ func TestPlaceWhom(t *testing.T) {
 	t.Parallel()
 	dead := with(candidate(2, "eu", 100, 0), func(c *Candidate) { c.Age = DeadAfter + 1 })
 	drains := with(candidate(3, "eu", 100, 0), func(c *Candidate) { c.Draining = true })
+	stopped := with(drains, func(c *Candidate) { c.Stopped = true })
 	suspect := with(candidate(4, "eu", 100, 0), func(c *Candidate) { c.Suspect = true })
 	busy := with(candidate(5, "eu", 100, 0), func(c *Candidate) { c.Load = 1 })
 	odd := with(candidate(6, "eu", 100, 0), func(c *Candidate) { c.Load = math.NaN() })
@@ -37,15 +38,19 @@ func TestPlaceWhom(t *testing.T) {
 		first []int // any of these
 		err   error
 	}{
-		{"no relay", nil, Request{Seats: 2}, nil, nil, alloc.ErrFull},
+		{"no relay", nil, Request{Seats: 2}, nil, nil, alloc.ErrNoRelay},
 		{"no relay in the region", nil, Request{Region: "eu", Seats: 2}, nil, nil, alloc.ErrRegion},
 		{"the only one", []Candidate{candidate(0, "eu", 10, 8)}, Request{Seats: 2}, []int{0}, []int{0}, nil},
 		{"one seat short", []Candidate{candidate(0, "eu", 10, 9)}, Request{Seats: 2}, nil, nil, alloc.ErrFull},
 		{"more taken than there are", []Candidate{candidate(0, "eu", 10, 19)}, Request{Seats: 2}, nil, nil, alloc.ErrFull},
 		{"no seats wanted", []Candidate{candidate(0, "eu", 10, 0)}, Request{}, nil, nil, alloc.ErrFull},
-		{"dead", []Candidate{dead}, Request{Seats: 2}, nil, nil, alloc.ErrFull},
-		{"dead in its region", []Candidate{dead}, Request{Region: "eu", Seats: 2}, nil, nil, alloc.ErrFull},
-		{"draining", []Candidate{drains}, Request{Region: "eu", Seats: 2}, nil, nil, alloc.ErrFull},
+		{"dead", []Candidate{dead}, Request{Seats: 2}, nil, nil, alloc.ErrNoRelay},
+		{"dead in its region", []Candidate{dead}, Request{Region: "eu", Seats: 2}, nil, nil, alloc.ErrNoRelay},
+		{"draining", []Candidate{drains, dead}, Request{Region: "eu", Seats: 2}, nil, nil, alloc.ErrDraining},
+		{"stopped", []Candidate{stopped, dead}, Request{Region: "eu", Seats: 2}, nil, nil, alloc.ErrNoRelay},
+		{"draining, and one full", []Candidate{drains, candidate(7, "eu", 2, 2), dead}, Request{Region: "eu", Seats: 2}, nil, nil, alloc.ErrFull},
+		{"draining, and one elsewhere full", []Candidate{drains, candidate(7, "us", 2, 2)}, Request{Region: "eu", Seats: 2}, nil, nil,
+			alloc.ErrDraining},
 		{"unknown region", []Candidate{candidate(0, "eu", 10, 0)}, Request{Region: "us", Seats: 2}, nil, nil, alloc.ErrRegion},
 		{"only where demanded", []Candidate{candidate(0, "eu", 10, 0), candidate(1, "us", 10, 0)},
 			Request{Region: "us", Seats: 2}, []int{1}, []int{1}, nil},

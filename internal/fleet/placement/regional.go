@@ -143,11 +143,15 @@ func (r *Regional) Stats() (sum Stats) {
 		sum.Polls, sum.PollsFailed = sum.Polls+st.Polls, sum.PollsFailed+st.PollsFailed
 		sum.Tries, sum.Placed, sum.Full = sum.Tries+st.Tries, sum.Placed+st.Placed, sum.Full+st.Full
 		sum.Draining, sum.Silent = sum.Draining+st.Draining, sum.Silent+st.Silent
-		sum.Refused, sum.Unavailable = sum.Refused+st.Refused, sum.Unavailable+st.Unavailable
-		sum.HomeErrors, sum.Released = sum.HomeErrors+st.HomeErrors, sum.Released+st.Released
-		sum.ReleasesDropped += st.ReleasesDropped
+		for _, refused := range st.Refused {
+			if r.isSingle() || refused.Region == "" || refused.Region == r.members[i].Region {
+				sum.Refused = append(sum.Refused, refused)
+			}
+		}
+		sum.Released, sum.ReleasesDropped = sum.Released+st.Released, sum.ReleasesDropped+st.ReleasesDropped
 		sum.Relays, sum.Dead = sum.Relays+st.Relays, sum.Dead+st.Dead
 		sum.Stopped, sum.Unknown = sum.Stopped+st.Stopped, sum.Unknown+st.Unknown
+		sum.PerRelay = append(sum.PerRelay, st.PerRelay...)
 	}
 	return sum
 }
@@ -169,6 +173,9 @@ func (r *Regional) ReserveHost(ctx context.Context, q alloc.HostRequest) (alloc.
 	ctx, cancel := context.WithTimeout(ctx, ReserveWithin)
 	defer cancel()
 	order, err := r.membersWithRoom(r.members[0].placementRequest(q))
+	if err != nil {
+		r.members[0].counts.refuse("", err)
+	}
 	for _, i := range order {
 		q.Region = r.members[i].Region
 		var res alloc.Reservation
@@ -181,20 +188,25 @@ func (r *Regional) ReserveHost(ctx context.Context, q alloc.HostRequest) (alloc.
 
 func (r *Regional) reserveAt(ctx context.Context, member int, q alloc.HostRequest) (alloc.Reservation, error) {
 	res, err := r.members[member].ReserveHost(ctx, q)
-	if err == nil {
+	switch {
+	case err == nil:
 		r.recent.add(res.ID, member)
+	case errors.Is(err, alloc.ErrRegion): // It has no relay for so long that the registry has none either.
+		err = alloc.ErrNoRelay
+		r.members[member].counts.refuse(q.Region, err)
 	}
 	return res, err
 }
 
 func isOfRegion(err error) bool {
-	return errors.Is(err, alloc.ErrFull) || errors.Is(err, alloc.ErrUnavailable) || errors.Is(err, alloc.ErrMaxConnections)
+	return isRefusal(err) || errors.Is(err, alloc.ErrUnavailable) || errors.Is(err, alloc.ErrMaxConnections)
 }
 
-// membersWithRoom returns the members that may take a host, the best first. It returns alloc.ErrFull if
-// no region has room, or why no member is ready.
+// membersWithRoom returns the members that may take a host, the best first. If there are none it returns
+// why no region takes it, or why no member is ready.
 func (r *Regional) membersWithRoom(q Request) (order []int, err error) {
 	loads := make([]float64, len(r.members))
+	var nodes []Candidate
 	var unready error
 	for i := range r.members {
 		m := &r.members[i]
@@ -202,16 +214,22 @@ func (r *Regional) membersWithRoom(q Request) (order []int, err error) {
 			unready = err
 			continue
 		}
-		err = alloc.ErrFull
 		var hasRoom bool
 		if loads[i], hasRoom = m.relays.load(m.Region, q.Seats); hasRoom {
 			order = append(order, i)
+		} else {
+			nodes = append(nodes, slices.DeleteFunc(m.Nodes(), func(c Candidate) bool { return !m.serves(c.Region) })...)
+		}
+	}
+	if len(order) == 0 {
+		if err = refusal(nodes, ""); errors.Is(err, alloc.ErrNoRelay) {
+			err = cmp.Or(unready, err)
 		}
 	}
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(loads[a], loads[b]), cmp.Compare(r.members[a].Region, r.members[b].Region))
 	})
-	return order, cmp.Or(err, unready)
+	return order, err
 }
 
 // ReserveJoiner is [Fleet.ReserveJoiner] at the member that has the host.

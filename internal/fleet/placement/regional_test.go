@@ -17,24 +17,27 @@ type regionalWorld struct {
 	*Regional
 	stores  map[string]*fakeStore
 	engines map[string]*fakeEngine
+	kill    map[string]context.CancelFunc // the relay of the region
 }
 
 // inRegionalWorld runs a test in a bubble. Other processes of the same fleet are made by again.
 func inRegionalWorld(t *testing.T, test func(t *testing.T, w *regionalWorld, again func() *Regional)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &regionalWorld{stores: map[string]*fakeStore{}, engines: map[string]*fakeEngine{}}
+		w := &regionalWorld{stores: map[string]*fakeStore{}, engines: map[string]*fakeEngine{}, kill: map[string]context.CancelFunc{}}
 		dialer := make(fakeDialer)
 		ctx, cancel := context.WithCancel(t.Context())
 		for i, region := range []string{"eu", "us"} {
 			s, e, n := newFakeStore(), newFakeEngine(i), testNode(i, region, 1000)
 			w.stores[region], w.engines[region], dialer[n.Control] = s, e, e
+			life, kill := context.WithCancel(ctx)
+			w.kill[region] = kill
 			go func() {
-				for ctx.Err() == nil {
-					_, _ = s.Announce(ctx, n)
+				for life.Err() == nil {
+					_, _ = s.Announce(life, n)
 					select {
 					case <-time.After(HeartbeatEvery):
-					case <-ctx.Done():
+					case <-life.Done():
 					}
 				}
 			}()
@@ -211,6 +214,40 @@ func TestRegionalWithoutRegion(t *testing.T) {
 		time.Sleep(staleAfter + PollEvery)
 		_, err = w.reserve("")
 		wantErr(t, "all are away", err, alloc.ErrStoreUnavailable)
+	})
+}
+
+// TestRegionWithoutRelay: a region whose only relay is dead is not full, also when the store has forgotten the
+// relay; another region takes a host that may go anywhere.
+func TestRegionWithoutRelay(t *testing.T) {
+	t.Parallel()
+	inRegionalWorld(t, func(t *testing.T, w *regionalWorld, _ func() *Regional) {
+		refused := func(what, region string) {
+			t.Helper()
+			_, err := w.reserve(region)
+			wantErr(t, what, err, alloc.ErrNoRelay)
+			if errors.Is(err, alloc.ErrFull) || !errors.Is(err, alloc.ErrUnavailable) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		w.kill["eu"]()
+		time.Sleep(DeadAfter + PollEvery)
+		refused("a dead relay", "eu")
+		if res, err := w.reserve(""); err != nil || res.Region != "us" {
+			t.Errorf("a host for any region: %q, %v", res.Region, err)
+		}
+		w.kill["us"]()
+		time.Sleep(DeadAfter + PollEvery)
+		refused("all relays are dead", "")
+		if err := w.stores["eu"].Withdraw(t.Context(), testNode(0, "eu", 1).Relay, testNode(0, "eu", 1).Boot); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(HealFor + 2*PollEvery)
+		refused("a relay that the store has forgotten", "eu")
+		want := []Refused{{Region: "", NoRelay: 1}, {Region: "eu", NoRelay: 2}}
+		if got := w.Stats().Refused; !slices.Equal(got, want) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
 	})
 }
 

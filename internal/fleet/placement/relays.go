@@ -174,7 +174,7 @@ func (r *relays) ready(now time.Duration) error {
 }
 
 // grant chooses a relay for a host that was not tried yet, and grants its seats in the view. The time
-// returned identifies the grant. Errors: alloc.ErrRegion, alloc.ErrFull, alloc.ErrStoreUnavailable.
+// returned identifies the grant. Errors: those of Place, and alloc.ErrStoreUnavailable.
 func (r *relays) grant(q Request, tried []alloc.RelayID) (Candidate, time.Duration, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -208,6 +208,16 @@ func (r *relays) undoGrant(c *Candidate, seats int, at time.Duration, change fun
 	if change != nil {
 		r.view.update(c.Relay, c.Boot, func(n *observation) { change(n, event{r.now(), true}) })
 	}
+}
+
+// silent returns how many reservations the current run of a relay has not answered.
+func (r *relays) silent(relay alloc.RelayID) uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := r.view.observed[relay]; n != nil {
+		return n.silent
+	}
+	return 0
 }
 
 // load returns the part of the seats that is taken at the relays of a region that can take a host, and

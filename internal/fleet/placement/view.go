@@ -36,6 +36,7 @@ type observation struct {
 	// A later heartbeat overrides both. noAnswer is when it last did not answer.
 	full, draining, noAnswer event
 	freeSeats                int
+	silent                   uint64 // reservations that it has not answered
 }
 
 type event struct {

@@ -90,14 +90,24 @@ func (p *page) fleet(st placement.Stats) {
 	p.sample("ferry_fleet_relays", count(st.Stopped), "state", "stopped")
 	p.sample("ferry_fleet_relays", count(st.Unknown), "state", "unknown")
 	p.single("ferry_fleet_placed_total", counter, "Hosts that were placed on a relay.", st.Placed)
-	p.family("ferry_fleet_refused_total", counter, "Hosts that were not placed, by reason.")
-	p.sample("ferry_fleet_refused_total", st.Refused, "reason", "full")
-	p.sample("ferry_fleet_refused_total", st.Unavailable, "reason", "unavailable")
-	p.sample("ferry_fleet_refused_total", st.HomeErrors, "reason", "store")
+	p.family("ferry_fleet_relay_dead", gauge, "1 for a relay that is dead, else 0.")
+	for _, r := range st.PerRelay {
+		p.sample("ferry_fleet_relay_dead", boolGauge(r.Dead), "relay", r.Relay.String(), "region", r.Region)
+	}
+	p.family("ferry_fleet_refused_total", counter, "Hosts that were not placed, by the region of the request and by reason.")
+	for _, r := range st.Refused {
+		p.sample("ferry_fleet_refused_total", r.Full, "region", r.Region, "reason", "full")
+		p.sample("ferry_fleet_refused_total", r.Draining, "region", r.Region, "reason", "draining")
+		p.sample("ferry_fleet_refused_total", r.NoRelay, "region", r.Region, "reason", "no_relay")
+		p.sample("ferry_fleet_refused_total", r.Unavailable, "region", r.Region, "reason", "unavailable")
+		p.sample("ferry_fleet_refused_total", r.Store, "region", r.Region, "reason", "store")
+	}
 	p.family("ferry_fleet_tries_failed_total", counter, "Reservations of hosts that a relay did not make, by reason.")
 	p.sample("ferry_fleet_tries_failed_total", st.Full, "reason", "full")
 	p.sample("ferry_fleet_tries_failed_total", st.Draining, "reason", "draining")
-	p.sample("ferry_fleet_tries_failed_total", st.Silent, "reason", "silent")
+	for _, r := range st.PerRelay {
+		p.sample("ferry_fleet_tries_failed_total", r.Silent, "relay", r.Relay.String(), "region", r.Region, "reason", "silent")
+	}
 	p.single("ferry_fleet_tries_total", counter, "Reservations of hosts that were requested from relays.", st.Tries)
 	p.family("ferry_fleet_released_total", counter, "Reservations that were released because the store did not accept their home: ended by the relay, or left to expire.")
 	p.sample("ferry_fleet_released_total", st.Released, "result", "ended")

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
@@ -34,6 +35,12 @@ func (n *numbers) fill(t *testing.T, name string, v reflect.Value) {
 	case reflect.Bool:
 		v.SetBool(true)
 		return // 1 does not identify the field.
+	case reflect.String:
+		return
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		n.fill(t, name, v.Index(0))
+		return
 	case reflect.Map:
 		v.Set(reflect.ValueOf(map[string]uint64{"full": uint64(n.last)}))
 	case reflect.Array:
@@ -45,6 +52,13 @@ func (n *numbers) fill(t *testing.T, name string, v reflect.Value) {
 		if v.Type() == reflect.TypeFor[time.Time]() {
 			v.Set(reflect.ValueOf(time.Unix(int64(n.last), 0)))
 			break
+		}
+		if v.Type() == reflect.TypeFor[placement.RelayStats]() {
+			v.FieldByName("Relay").Set(reflect.ValueOf(alloc.RelayID{1}))
+			n.fill(t, name+".Silent", v.FieldByName("Silent"))
+			v.FieldByName("Dead").SetBool(true)
+			v.FieldByName("Region").SetString("eu")
+			return
 		}
 		for i := range v.NumField() {
 			n.fill(t, name+"."+v.Type().Field(i).Name, v.Field(i))
@@ -70,6 +84,7 @@ var notThemselves = []string{
 	"Dialer.GivenUp", // their sum
 	"Dialer.Overflowed",
 	"Fleet.Relays",       // live ones, and the others
+	"Fleet.Silent",       // by relay
 	"Identity.Fetches",   // failed ones, and the others
 	"Identity.Documents", // stale and missing ones, and the others
 }
@@ -127,6 +142,17 @@ func TestEveryCount(t *testing.T) {
 		`ferry_announcer_discarded_total{what="hosts"}`:    n.field["Announcer.HostsDropped"],
 	} {
 		if got, ok := relay.values[name]; !ok || got != want {
+			t.Errorf("%s is %v (%v), want %v", name, got, ok, want)
+		}
+	}
+	const relayLabels = `{relay="01000000-0000-0000-0000-000000000000",region="eu"`
+	for name, want := range map[string]float64{
+		"ferry_fleet_relay_dead" + relayLabels + "}":                         1,
+		"ferry_fleet_tries_failed_total" + relayLabels + `,reason="silent"}`: n.field["Fleet.PerRelay.Silent"],
+		`ferry_fleet_refused_total{region="",reason="no_relay"}`:             n.field["Fleet.Refused.NoRelay"],
+		`ferry_fleet_refused_total{region="",reason="full"}`:                 n.field["Fleet.Refused.Full"],
+	} {
+		if got, ok := front.values[name]; !ok || got != want {
 			t.Errorf("%s is %v (%v), want %v", name, got, ok, want)
 		}
 	}
