@@ -12,8 +12,7 @@ const anyOrigin = "*"
 // preflightAge is the time in seconds for which a browser may cache a preflight.
 const preflightAge = "600"
 
-// baseHeaders are the request headers that a page may always send. They are listed
-// because the wildcard of CORS does not cover Authorization.
+// baseHeaders are the request headers that a page may always send.
 const baseHeaders = "Authorization, Content-Type, Accept"
 
 // maxHeaderNames bounds the header names of a preflight that are echoed.
@@ -73,19 +72,18 @@ func preflight(w http.ResponseWriter, r *http.Request, method string) int {
 	return http.StatusNoContent
 }
 
-// toolHeaders are request headers that a page's tools add to each of its calls: tracing (W3C
-// Trace Context and Baggage, Sentry), and loaders that bypass the cache.
-var toolHeaders = []string{"traceparent", "tracestate", "baggage", "sentry-trace", "cache-control", "pragma"}
-
-// allowedHeaders returns the base headers and those requested headers that tools of a page
-// add, or Unity's web requests, where names depend on the version.
+// allowedHeaders returns the base headers and the requested ones: an SDK, or a tool of the page such as
+// tracing, adds its own, and the names depend on the version. The calls read none of them. They are named one by
+// one because the wildcard of CORS does not cover Authorization. A page may not name those by which a proxy
+// states the caller's address.
 func allowedHeaders(asked string) string {
 	allowed := baseHeaders
 	names := strings.Split(asked, ",")
 	for _, name := range names[:min(len(names), maxHeaderNames)] {
 		name = strings.ToLower(strings.TrimSpace(name))
-		unity := strings.HasPrefix(name, "unity-") || strings.HasPrefix(name, "x-unity-")
-		if unity && isHeaderName(name) || slices.Contains(toolHeaders, name) {
+		base := name == "authorization" || name == "content-type" || name == "accept"
+		ofProxy := strings.HasPrefix(name, "x-forwarded-") || name == "forwarded" || name == "x-real-ip"
+		if isHeaderName(name) && !base && !ofProxy {
 			allowed += ", " + name
 		}
 	}
@@ -93,8 +91,8 @@ func allowedHeaders(asked string) string {
 }
 
 func isHeaderName(name string) bool {
-	return len(name) <= 64 && !strings.ContainsFunc(name, func(c rune) bool {
-		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-'
+	return name != "" && len(name) <= 64 && !strings.ContainsFunc(name, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && !strings.ContainsRune("-_.", c)
 	})
 }
 

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -17,18 +18,16 @@ func preflightRequest(path, origin, headers string) *http.Request {
 func TestPreflight(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{})
-	asked := "authorization,content-type,unity-client-mode,unity-client-version,x-unity-version,x-evil,unity-a b," +
-		"traceparent, Baggage,sentry-trace,cache-control,tracestatex"
+	asked := "authorization,content-type,unity-client-mode,x-unity-version,x-forwarded-for,unity-a b, Baggage"
 	for path, call := range x.calls {
 		rec := x.do(preflightRequest(path, "https://game.example.org", asked))
 		wantStatus(t, rec, http.StatusNoContent)
 		want := map[string]string{
 			"Access-Control-Allow-Origin":  "*",
 			"Access-Control-Allow-Methods": call.method,
-			"Access-Control-Allow-Headers": "Authorization, Content-Type, Accept, " +
-				"unity-client-mode, unity-client-version, x-unity-version, traceparent, baggage, sentry-trace, cache-control",
-			"Access-Control-Max-Age": "600",
-			"Allow":                  allowed[call.method],
+			"Access-Control-Allow-Headers": "Authorization, Content-Type, Accept, unity-client-mode, x-unity-version, baggage",
+			"Access-Control-Max-Age":       "600",
+			"Allow":                        allowed[call.method],
 		}
 		for name, value := range want {
 			if got := rec.Header().Get(name); got != value {
@@ -50,13 +49,44 @@ func TestPreflightNeedsNoTokenAndCostsNothing(t *testing.T) {
 	wantStatus(t, x.do(regionsOf(tokenAnna)()), 200)
 }
 
+// TestPreflightOfBrowsers: what a page names, each browser finds in the answer. A browser compares names
+// without case; to one that sends credentials a "*" is a name as any other, and to none it covers
+// Authorization.
+func TestPreflightOfBrowsers(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t, Config{AllowOrigins: []string{"https://game.example.org"}})
+	for name, asked := range map[string]string{
+		"Chrome, sessions 2.0":  "authorization,content-type,unity-client-mode,unity-client-version",
+		"Firefox, sessions 2.3": "authorization,content-type,unity-client-mode,unity-client-version,user-agent",
+		"Safari":                "Authorization, Content-Type, Unity-Client-Mode, Unity-Client-Version, User-Agent",
+		"an old Safari":         "accept, origin, authorization, content-type, x-requested-with",
+		"a page with tracing":   "authorization,baggage,content-type,sentry-trace,traceparent,tracestate,x-request-id",
+		"a page without a call": "",
+		"a cache bypassed":      "authorization,cache-control,pragma,if-none-match,range",
+		"a name of a library":   "authorization,x-my_engine.version",
+	} {
+		rec := x.do(preflightRequest("/v1/allocate", "https://game.example.org", asked))
+		wantStatus(t, rec, http.StatusNoContent)
+		allowed := strings.Split(strings.ToLower(rec.Header().Get("Access-Control-Allow-Headers")), ", ")
+		for _, header := range strings.Split(asked, ",") {
+			if header = strings.ToLower(strings.TrimSpace(header)); header != "" && !slices.Contains(allowed, header) {
+				t.Errorf("%s: %s is not in %q", name, header, allowed)
+			}
+		}
+		if got := rec.Header().Get("Access-Control-Allow-Credentials"); got != "" || slices.Contains(allowed, anyOrigin) {
+			t.Errorf("%s: credentials %q, headers %q", name, got, allowed)
+		}
+	}
+}
+
 func TestAllowedHeadersAreBounded(t *testing.T) {
 	t.Parallel()
 	many := strings.Repeat("unity-x,", 1000)
 	if got := strings.Count(allowedHeaders(many), "unity-x"); got != maxHeaderNames {
 		t.Errorf("%d names echoed", got)
 	}
-	for _, name := range []string{"unity-\r\nx", "unity-ä", "unity-" + strings.Repeat("x", 100), ""} {
+	for _, name := range []string{"unity-\r\nx", "unity-ä", "unity-" + strings.Repeat("x", 100), "", "*", "accept",
+		"Forwarded", "x-forwarded-for", "X-Forwarded-Host", "X-Real-IP"} {
 		if got := allowedHeaders(name); got != baseHeaders {
 			t.Errorf("allowedHeaders(%q) = %q", name, got)
 		}
