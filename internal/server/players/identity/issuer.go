@@ -32,6 +32,9 @@ type Issuer struct {
 	// ProjectClaim names the claim with the project. Project is the project of
 	// all tokens; with both, the claim must be equal to Project.
 	ProjectClaim, Project string
+	// ProjectAudience is the prefix of the value of aud that has the project. A token then needs no
+	// ProjectClaim; what it has of both must be the same.
+	ProjectAudience string
 	// EnvironmentClaim names the claim with the environment. Environment is that
 	// of all tokens; with both, the claim must be equal to Environment.
 	EnvironmentClaim, Environment string
@@ -45,15 +48,16 @@ type Issuer struct {
 }
 
 // Unity returns the rule for tokens of Unity Authentication of one project. Known from
-// the published SDK: sub is the player's id, aud is a list with envName:<environment>,
-// RS256. Not verified with a real token: the addresses of issuer and keys, and the
-// claim project_id. All of Unity's customers share that issuer, so the project must be
-// configured.
+// the published SDK: sub is the player's id, aud is a list with envName:<environment> and
+// upid:<project>, RS256. Not verified with a real token. There is no public evidence of the
+// claim project_id, so a token may lack it. All of Unity's customers share that issuer, so the
+// project must be configured.
 func Unity(project string) Issuer {
 	return Issuer{
 		Issuer:              "https://player-auth.services.api.unity.com",
 		JWKSURL:             "https://player-auth.services.api.unity.com/.well-known/jwks.json",
 		ProjectClaim:        "project_id",
+		ProjectAudience:     "upid:",
 		Project:             project,
 		EnvironmentAudience: "envName:",
 	}
@@ -88,7 +92,10 @@ func (i Issuer) Or(preset Issuer) Issuer {
 	if i.JWKSURL == "" && len(i.HS256Key) == 0 {
 		i.JWKSURL, i.HS256Key = preset.JWKSURL, preset.HS256Key
 	}
-	i.ProjectClaim, i.Project = cmp.Or(i.ProjectClaim, preset.ProjectClaim), cmp.Or(i.Project, preset.Project)
+	if i.ProjectClaim == "" && i.ProjectAudience == "" {
+		i.ProjectClaim, i.ProjectAudience = preset.ProjectClaim, preset.ProjectAudience
+	}
+	i.Project = cmp.Or(i.Project, preset.Project)
 	if i.EnvironmentClaim == "" && i.EnvironmentAudience == "" {
 		i.EnvironmentClaim, i.EnvironmentAudience = preset.EnvironmentClaim, preset.EnvironmentAudience
 	}
@@ -161,11 +168,11 @@ func (i *Issuer) identify(claims jwt.MapClaims) (Identity, error) {
 		return Identity{}, fmt.Errorf("%w: the audience does not match", ErrRules)
 	}
 	var id Identity
-	if id.Tenant.Project, err = nameFromClaim(claims, i.ProjectClaim, i.Project); err != nil {
+	if id.Tenant.Project, err = i.project(claims, audience); err != nil {
 		return Identity{}, err
 	}
 	if i.EnvironmentAudience != "" {
-		id.Tenant.Environment, err = i.fromAudience(audience)
+		id.Tenant.Environment, err = fromAudience("environment", audience, i.EnvironmentAudience, i.Environment)
 	} else {
 		id.Tenant.Environment, err = nameFromClaim(claims, i.EnvironmentClaim, i.Environment)
 	}
@@ -182,18 +189,37 @@ func (i *Issuer) identify(claims jwt.MapClaims) (Identity, error) {
 	return id, err
 }
 
-func (i *Issuer) fromAudience(audience []string) (found string, err error) {
+func (i *Issuer) project(claims jwt.MapClaims, audience []string) (string, error) {
+	if i.ProjectAudience == "" {
+		return nameFromClaim(claims, i.ProjectClaim, i.Project)
+	}
+	wanted := i.Project
+	if _, ok := claims[i.ProjectClaim]; ok {
+		var err error
+		if wanted, err = nameFromClaim(claims, i.ProjectClaim, wanted); err != nil || !hasPrefixed(audience, i.ProjectAudience) {
+			return wanted, err
+		}
+	}
+	return fromAudience("project", audience, i.ProjectAudience, wanted)
+}
+
+func hasPrefixed(audience []string, prefix string) bool {
+	return slices.ContainsFunc(audience, func(a string) bool { return strings.HasPrefix(a, prefix) })
+}
+
+// fromAudience returns the name in the only value of aud with that prefix.
+func fromAudience(what string, audience []string, prefix, wanted string) (found string, err error) {
 	for _, a := range audience {
-		name, ok := strings.CutPrefix(a, i.EnvironmentAudience)
+		name, ok := strings.CutPrefix(a, prefix)
 		switch {
 		case !ok:
 			continue
 		case found != "":
-			return "", fmt.Errorf("%w: the audience has two environments", ErrRules)
+			return "", fmt.Errorf("%w: the audience has two values %s…", ErrRules, prefix)
 		}
 		found = name
 	}
-	return checkName("the environment in the audience", found, i.Environment)
+	return checkName("the "+what+" in the audience ("+prefix+"…)", found, wanted)
 }
 
 func (i *Issuer) server(claims jwt.MapClaims) (bool, error) {

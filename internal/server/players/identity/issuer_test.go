@@ -65,10 +65,19 @@ func TestUnity(t *testing.T) {
 		delete(c, "environment")
 		return c
 	}
+	without := func(c jwt.MapClaims) jwt.MapClaims { delete(c, "project_id"); return c }
 	for name, c := range map[string]struct {
 		claims jwt.MapClaims
 		want   string // environment
 	}{
+		"by audience":        {without(claims("", "idd:1", "envName:production", "envId:2", "upid:7f0a")), "production"},
+		"by both":            {claims("7f0a", "envName:production", "upid:7f0a"), "production"},
+		"audience of others": {without(claims("", "envName:production", "upid:7f0b")), ""},
+		"claim of others":    {claims("7f0b", "envName:production", "upid:7f0a"), ""},
+		"they differ":        {claims("7f0a", "envName:production", "upid:7f0b"), ""},
+		"two projects":       {without(claims("", "envName:production", "upid:7f0a", "upid:7f0b")), ""},
+		"empty project":      {without(claims("", "envName:production", "upid:")), ""},
+		"no project":         {without(claims("", "envName:production")), ""},
 		"ours":               {claims("7f0a", "idd:1", "envName:production", "envId:2"), "production"},
 		"another project":    {claims("7f0b", "envName:production"), ""},
 		"no environment":     {claims("7f0a", "envId:2"), ""},
