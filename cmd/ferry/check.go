@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"os"
 	"strings"
 
 	"github.com/urfave/cli/v3"
@@ -38,35 +40,72 @@ container, run it on the host as well.
 certificate in them: whether it is ready and has these settings, how many files it may open,
 and whether it can store its state.
 
+--token says whether the API accepts a token of a player or a backend with these settings, and
+otherwise why not: signature, issuer, time, audience, project. It reads the token from a file or,
+with -, from standard input, and never prints it.
+
 Examples:
    ferry check --config ferry.yaml
    ferry check --config ferry.yaml --machine --running
    ferry check --role api -c ferry.yaml
+   ferry check -c ferry.yaml --token -
    FERRY_REGION=eu ferry check -c ferry.yaml --max-connections 20`,
 		Flags: append(config.Flags(config.Serve()),
 			roleFlag(),
 			&cli.BoolFlag{Name: "machine", Usage: "check this machine as well"},
 			&cli.BoolFlag{Name: "running", Usage: "check the running process as well"},
-			&cli.BoolFlag{Name: "json", Usage: "write the findings of --machine and --running as a JSON array"}),
+			&cli.StringFlag{Name: "token", Usage: "say why the token in `FILE`, or - for standard input, is accepted or not", TakesFile: true},
+			&cli.BoolFlag{Name: "json", Usage: "write the findings of --machine, --running and --token as a JSON array"}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			machine, running := cmd.Bool("machine"), cmd.Bool("running")
-			if cmd.Bool("json") && !machine && !running {
-				return usage(cmd, errors.New("--json is for --machine and --running"))
+			token := cmd.String("token")
+			switch {
+			case token != "" && (machine || running):
+				return usage(cmd, errors.New("--token goes without --machine and --running"))
+			case cmd.Bool("json") && !machine && !running && token == "":
+				return usage(cmd, errors.New("--json is for --machine, --running and --token"))
 			}
 			loaded, mode, because, err := loadForRole(cmd, s.environ)
 			if _, isUsage := errors.AsType[usageError](err); isUsage {
 				return err
 			}
-			if machine || running {
-				if loaded.IsZero() {
-					return err
+			if (machine || running) && loaded.IsZero() || token != "" && err != nil {
+				return err
+			}
+			if token != "" {
+				text, err := readTokenFrom(token)
+				if err != nil {
+					return usage(cmd, err)
 				}
+				log := slog.New(slog.NewTextHandler(s.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+				return s.printFindings(process.CheckToken(ctx, &loaded.Config, text, log), cmd.Bool("json"))
+			}
+			if machine || running {
 				checker := process.Checker{Config: loaded.Config, Mode: mode, ModeBecause: because, Unloaded: err}
 				return s.printFindings(checker.Check(ctx, machine, running), cmd.Bool("json"))
 			}
 			return s.checkSettings(loaded, mode, because, err)
 		},
 	})
+}
+
+// readTokenFrom returns the content of a file, or of standard input. The error is without the name, which may be the
+// token itself.
+func readTokenFrom(name string) (string, error) {
+	from := os.Stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return "", errors.New("--token: there is no such file that can be read: give a file, or - for standard input")
+		}
+		defer f.Close()
+		from = f
+	}
+	text, err := io.ReadAll(io.LimitReader(from, 64<<10))
+	if err != nil {
+		return "", fmt.Errorf("--token: cannot read it: %w", errors.Unwrap(err))
+	}
+	return string(text), nil
 }
 
 // checkSettings prints the settings, and returns why the mode would not start with them. Err is that of

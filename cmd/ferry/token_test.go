@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -180,6 +181,58 @@ func TestCheckShowsIssuers(t *testing.T) {
 	} {
 		if code, out := check(text); code != exitFailed || !strings.Contains(out, want) {
 			t.Errorf("%s: code %d, want %q in %s", text, code, want, out)
+		}
+	}
+}
+
+// TestCheckToken: check says of a token whether serve would accept it, and all that is wrong, without printing it.
+func TestCheckToken(t *testing.T) {
+	t.Parallel()
+	const static = "a-secret-of-the-tests" // of settings
+	key := keyFile(t, devKey)
+	with := settings(t, "issuers:\n  - preset: development\n    hs256_key_file: "+key+"\n    project: game\n"+
+		"  - preset: unity\n    project: 7f0a")
+	mint := func(project string, more ...string) string {
+		return minted(t, append([]string{"--key-file", key, "--project", project, "--environment", "e", "--player", "anna"}, more...)...)
+	}
+	other := keyFile(t, strings.Repeat("k", 40))
+	forged := minted(t, "--key-file", other, "--project", "other", "--environment", "e", "--player", "anna")
+	for name, c := range map[string]struct {
+		settings, token string
+		code            int
+		says            []string
+	}{
+		"static":     {with, static, exitOK, []string{`ok       token: it is tokens[0]: project "game", environment "test"`}},
+		"pasted":     {with, "  Bearer " + static + "\r\n", exitOK, []string{"tokens[0]"}},
+		"minted":     {with, mint("game"), exitOK, []string{"ok       signature", `project "game", environment "e", player "anna"`}},
+		"no issuers": {settings(t), mint("game"), exitFailed, []string{"none of the 1 tokens", "-> add it to tokens"}},
+		"nonsense":   {with, "hello", exitFailed, []string{"problem  form: not a usable token; 5 bytes", "-> copy all of it"}},
+		"two wrong": {with, forged, exitFailed, []string{"problem  signature: wrong signature", "problem  audience and claims:",
+			"claim project does not match", "ok       time: "}},
+	} {
+		var stdout, stderr strings.Builder
+		code := run(t.Context(), []string{"ferry", "check", "-c", c.settings, "--token", keyFile(t, c.token)}, nil, &stdout, &stderr)
+		out := stdout.String() + stderr.String()
+		for _, want := range c.says {
+			if code != c.code || !strings.Contains(out, want) {
+				t.Errorf("%s: code %d, no %q in\n%s", name, code, want, out)
+			}
+		}
+		for _, part := range strings.Split(strings.TrimSpace(c.token), ".") {
+			if name != "nonsense" && strings.Contains(out, part) {
+				t.Errorf("%s: the token is in\n%s", name, out)
+			}
+		}
+	}
+	twice := []string{"ferry", "check", "-c", settings(t, "tokens: []"), "--token", key}
+	if code := run(t.Context(), twice, nil, io.Discard, io.Discard); code != exitFailed {
+		t.Errorf("with settings that cannot be loaded: code %d", code)
+	}
+	for _, args := range [][]string{{"--token", mint("game")}, {"--token", key, "--machine"}} {
+		var out strings.Builder
+		code := run(t.Context(), append([]string{"ferry", "check", "-c", with}, args...), nil, &out, &out)
+		if code != exitUsage || strings.Contains(out.String(), args[1]) {
+			t.Errorf("%q: code %d\n%s", args, code, out.String())
 		}
 	}
 }
