@@ -53,8 +53,8 @@ func TestChooseRegion(t *testing.T) {
 		{measured(`{"region":"a","rtt":60001}`), "players[0].regions[0].rtt", "is not within"},
 		{measured(`{"region":"a","loss":1.5}`), "players[0].regions[0].loss", "is not within 0 to 1"},
 		{measured(`{"region":"a","rtt":"9"}`), "rtt", "has the wrong type"},
-		{`{"maxConnections":101,"players":[{}]}`, "maxConnections", "is out of range"},
-		{`{"maxConnections":-1,"players":[{}]}`, "maxConnections", "is out of range"},
+		{`{"maxConnections":101,"players":[{}]}`, "maxConnections", "101 is not within 1 to 100"},
+		{`{"maxConnections":-1,"players":[{}]}`, "maxConnections", "-1 is not within 1 to 100"},
 	} {
 		rec := x.post("/v1/regions/choose", tokenAnna, c.body)
 		wantProblem(t, rec, 400, 15001)

@@ -1,10 +1,12 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -97,7 +99,8 @@ func problemOf(err error) *api.Problem {
 	case errors.Is(err, alloc.ErrProjectQuota):
 		return withRetryAfter(statusProblem(http.StatusTooManyRequests, "the project has as much as it may"), retryQuota)
 	case errors.Is(err, alloc.ErrMaxConnections):
-		return invalidMember("maxConnections", "is out of range")
+		_, limits, _ := strings.Cut(err.Error(), alloc.ErrMaxConnections.Error()+": ")
+		return invalidMember("maxConnections", cmp.Or(limits, "is out of range"))
 	case errors.Is(err, alloc.ErrRegion):
 		return api.NewProblem(http.StatusBadRequest, api.CodeRegionNotFound, "region not found")
 	case errors.Is(err, alloc.ErrNotFound):
