@@ -16,8 +16,6 @@ import (
 // longVersion is what go build makes of a commit without a tag, in a changed tree.
 const longVersion = "ferry v0.0.0-20261128083140-0123456789ab+dirty"
 
-type object = map[string]any
-
 // openConsole opens a page of the built console whose server gives these answers, by path. The live values
 // are what sample returns for 0, 1, 2 and so on.
 func openConsole(t *testing.T, browser *chromium, page string, answers map[string]any, sample func(second int) object) consoleTab {
