@@ -80,7 +80,7 @@ func testNotices(t *testing.T, taken bool) {
 	testkit.Eventually(t, "the host is bound", h.HasStatus(enginetest.Established))
 	p.Connect()
 	testkit.Eventually(t, "the player is linked", p.HasPeers(1))
-	if err := service.Leave(t.Context(), backend, host.ID); err != nil {
+	if err := service.Leave(t.Context(), backend, host.ID, alloc.ConnectionData{}); err != nil {
 		t.Fatal(err)
 	}
 	next, err := service.Migrate(t.Context(), backend, alloc.MigrationClaim{Code: code, Ticket: player.HostConnectionData})
