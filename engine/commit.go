@@ -354,8 +354,8 @@ func (c *control) disconnect(from, peer *table.Entry, now table.Tick) {
 	if from.Role == table.RoleHost {
 		joiner, host = peer, from
 	}
-	c.unlink(from, peer)
 	c.noteUnlink(from, joiner, host, now)
+	c.unlink(from, peer)
 	after := c.shared.grace.next()
 	m := proto.Disconnect{From: from.ID, To: peer.ID}
 	if !peer.Endpoint.IsZero() {
@@ -433,8 +433,7 @@ func (c *control) end(h table.Handle, why EndReason) {
 	a := c.shared.table.Account(h)
 	c.wheel.remove(h)
 	c.shared.sealer.Release(a.Epoch)
-	c.stateFile.Remove(c.recordPlace(h))
-	delete(c.codes, h)
+	place := c.recordPlace(h)
 	heard := c.shared.table.Activity(h).LastHeard() != 0
 	tenant, subject := c.tenantName(c.shared.table.Tenant(h)), c.subject(h)
 	delete(c.tags, h)
@@ -449,6 +448,12 @@ func (c *control) end(h table.Handle, why EndReason) {
 		return
 	}
 	migration := c.beginMigration(&e, why)
+	if migration {
+		c.recordMigration(c.migrations.running[e.ID], place)
+	} else {
+		c.stateFile.Remove(place)
+	}
+	delete(c.codes, h)
 	if host, ok := c.shared.table.At(e.Link); ok {
 		c.recordHost(&host)
 	}

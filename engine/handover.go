@@ -358,6 +358,9 @@ func (s *Server) resumeFile() {
 			places = append(places, c.recordPlace(e.Handle))
 		}
 	}
+	for _, v := range c.migrations.running {
+		places = append(places, v.Place)
+	}
 	slices.Sort(places)
 	file, left := s.openStateFile(places)
 	if !left.Complete {
@@ -390,6 +393,12 @@ func (s *Server) takeRecords(found []statefile.FoundRecord) {
 		}
 		c.addRecord(h)
 	}
+	for _, v := range c.migrations.running {
+		if stored[v.Host] != v.Place {
+			v.Place = 0
+		}
+	}
+	c.addMigrationRecords()
 }
 
 func (c *control) noteCode(host table.Handle, code statefile.Code) {

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"time"
 
@@ -43,7 +44,8 @@ type migration struct {
 	Removals       uint16             // Account.Removals when it left
 	Until          int64              // ms; 0: it has said that it leaves, and has not ended
 	NewHost        proto.AllocationID // that has the place; zero: none
-	Code           string             // of the new host
+	Code           string             // that leads to the host, and then to the new host
+	Place          statefile.Place    // of its record, while it has ended and no player has the place
 }
 
 // candidate holds the reservation for a host's place. It is stored as JSON in a handover.
@@ -127,20 +129,51 @@ func (c *control) noteRemoval(from, joiner *table.Entry, now table.Tick) {
 	}
 	h.MigrationAt = now
 	h.Removals++
+	c.stateFile.SetLinks(c.recordPlace(joiner.Handle), 0, c.flags(joiner))
 }
 
 func isLeaving(unlinked, heard table.Tick) bool {
 	return unlinked != 0 && heard <= unlinked+departureTicks
 }
 
+// migrant is a joiner that asks for the place of its host.
+type migrant struct {
+	id         proto.AllocationID
+	player     alloc.PlayerHash
+	individual bool
+	isLinked   bool // also to a host that has ended
+	unlinkedAt table.Tick
+	isRemoved  bool
+	hadTurn    bool
+}
+
+// migrantOf also knows joiners of the previous run that have not come back: after a crash of the
+// relay a player may have closed its transport. Their records do not say which player they are.
+func (c *control) migrantOf(id proto.AllocationID, player alloc.PlayerHash, individual bool) (m migrant, ok bool) {
+	if e, ok := c.shared.table.ByID(id); ok {
+		a := c.shared.table.Account(e.Handle)
+		return migrant{
+			id: id, player: c.shared.table.Player(e.Handle), individual: e.Is(table.Individual), isLinked: e.Link != 0,
+			unlinkedAt: a.UnlinkedAt, isRemoved: a.RemovedByHost, hadTurn: a.MigrationAt != 0,
+		}, !e.Endpoint.IsZero()
+	}
+	i, ok := c.recovery.awaitedRecord(id)
+	if !ok {
+		return migrant{}, false
+	}
+	f := c.recovery.records[i].Flags
+	m = migrant{id: id, player: player, individual: individual, isLinked: f&statefile.Linked != 0, isRemoved: f&statefile.Removed != 0,
+		hadTurn: f&statefile.Candidate != 0}
+	if f&statefile.Left != 0 {
+		m.unlinkedAt = c.recovery.begin
+	}
+	return m, f&statefile.Bound != 0
+}
+
 // isPlayerOf: a host that leaves disconnects most of its players, or none; one that removes a
 // player keeps the others.
-func (c *control) isPlayerOf(joiner *table.Entry, host *migration) bool {
-	if joiner.Link != 0 {
-		return true // It names the host of its match, also if that has ended.
-	}
-	a := c.shared.table.Account(joiner.Handle)
-	return isLeaving(a.UnlinkedAt, host.Heard) && (!a.RemovedByHost || host.Links < host.Removals)
+func (m *migrant) isPlayerOf(host *migration) bool {
+	return m.isLinked || isLeaving(m.unlinkedAt, host.Heard) && (!m.isRemoved || host.Links < host.Removals)
 }
 
 func (c *control) silentAfter(host table.Handle) table.Tick {
@@ -167,20 +200,99 @@ func (c *control) beginMigration(host *table.Entry, why EndReason) bool {
 	v := s.running[host.ID]
 	if why == EndOperator || !host.Is(table.EverBound) || v == nil && !c.hasPlayers(host, now) && why != EndMigrated {
 		delete(s.running, host.ID)
-		c.endCandidate(host.ID)
+		c.endCandidate(host.ID, EndSuperseded)
 		return false
 	}
 	if v == nil {
 		v = c.newMigration(host)
 		s.running[host.ID] = v
 	}
+	c.limitMigration(v, now)
+	return true
+}
+
+func (c *control) limitMigration(v *migration, now int64) {
+	s := &c.migrations
 	if len(s.queue) == maxMigrations {
 		c.endMigration()
 	}
 	v.Until = now + s.window
-	s.queue = append(s.queue, host.ID)
-	return true
+	s.queue = append(s.queue, v.Host)
 }
+
+// recordMigration makes the record of a host that of its place, which survives a crash.
+func (c *control) recordMigration(v *migration, place statefile.Place) {
+	v.Place = place
+	c.stateFile.SetLinks(place, v.Links, statefile.Host|statefile.Left)
+}
+
+func (c *control) addMigrationRecords() {
+	for _, v := range c.migrations.running {
+		if v.Place != 0 || v.Until == 0 || !v.NewHost.IsZero() {
+			continue
+		}
+		code, _ := statefile.ParseCode(v.Code)
+		v.Place = c.stateFile.Add(&statefile.Record{
+			ID: v.Host, Tenant: v.Tenant, Code: code, Links: v.Links, Flags: statefile.Host | statefile.Left,
+		})
+	}
+}
+
+// recoverMigrations: hosts that had left do not come back, and their places may be taken; candidates
+// have their turns again.
+func (c *control) recoverMigrations(now int64) {
+	r, s := &c.recovery, &c.migrations
+	r.begin = tick(now)
+	hosts := make(map[uint64]int)
+	for i := range r.records {
+		x := &r.records[i]
+		if x.Flags&statefile.Host == 0 || x.Flags&statefile.Candidate != 0 {
+			continue
+		}
+		hosts[shortID(x.ID)] = i
+		if x.Flags&statefile.Left != 0 && s.window != 0 {
+			c.migrateAwaited(i, now)
+		}
+	}
+	for i := range r.records {
+		x := &r.records[i]
+		if x.Flags&statefile.Candidate == 0 || x.Flags&statefile.Host == 0 {
+			continue
+		}
+		host, ok := hosts[x.Endpoint]
+		if !ok || s.window == 0 {
+			c.blockRecovery(x.ID) // It would be a host without players.
+			continue
+		}
+		former := &r.records[host]
+		s.candidates[former.ID] = candidate{ID: x.ID, Code: former.Code.String(), Since: r.begin}
+		s.places[x.ID] = former.ID
+	}
+}
+
+// migrateAwaited begins the migration of a host that does not come back.
+func (c *control) migrateAwaited(i int, now int64) *migration {
+	lost := &c.recovery.records[i]
+	v := c.awaitedMigration(i)
+	v.Place = c.awaitedPlace(i)
+	c.recovery.returned[i] = true
+	c.recovery.missing--
+	c.seats.recoverable -= recoverableSeats(&lost.Record)
+	c.blockRecovery(lost.ID)
+	c.migrations.running[lost.ID] = v
+	c.limitMigration(v, now)
+	return v
+}
+
+// The record does not say how many players the host had removed, nor its connections, which its
+// players' tickets have.
+func (c *control) awaitedMigration(i int) *migration {
+	r := &c.recovery.records[i]
+	return &migration{Host: r.ID, Tenant: r.Tenant, Links: r.Links, Removals: 1, Code: r.Code.String()}
+}
+
+// shortID has 62 random bits.
+func shortID(id proto.AllocationID) uint64 { return binary.LittleEndian.Uint64(id[8:]) }
 
 // hasPlayers counts those of the host whose place it took too, and candidates.
 func (c *control) hasPlayers(host *table.Entry, now int64) bool {
@@ -196,7 +308,7 @@ func (c *control) newMigration(host *table.Entry) *migration {
 	heard, _ := c.shared.table.LastSeen(host.Handle)
 	return &migration{
 		Host: host.ID, Tenant: c.shared.table.Tenant(host.Handle), Player: c.shared.table.Player(host.Handle), MaxConnections: a.MaxConnections,
-		Heard: heard, Links: a.Links, Removals: a.Removals,
+		Heard: heard, Links: a.Links, Removals: a.Removals, Code: c.codes[host.Handle].String(),
 	}
 }
 
@@ -215,11 +327,12 @@ func (c *control) endMigration() {
 	s := &c.migrations
 	host := s.queue[0]
 	delete(s.places, s.running[host].NewHost)
+	c.stateFile.Remove(s.running[host].Place)
 	delete(s.running, host)
 	if s.queue = s.queue[1:]; len(s.queue) == 0 {
 		s.queue = nil
 	}
-	c.endCandidate(host)
+	c.endCandidate(host, EndSuperseded)
 	if c.hooks.OnMigrationEnd != nil {
 		c.hooks.OnMigrationEnd(MigrationEndEvent{Host: host})
 	}
@@ -239,10 +352,17 @@ func (s *migrations) removeCandidate(id proto.AllocationID) {
 	}
 }
 
-func (c *control) endCandidate(host proto.AllocationID) {
-	if e, ok := c.shared.table.ByID(c.migrations.candidates[host].ID); ok {
-		c.end(e.Handle, EndSuperseded)
+func (c *control) endCandidate(host proto.AllocationID, why EndReason) {
+	x, ok := c.migrations.candidates[host]
+	if !ok {
+		return
 	}
+	if e, ok := c.shared.table.ByID(x.ID); ok {
+		c.end(e.Handle, why)
+		return
+	}
+	c.migrations.removeCandidate(x.ID)
+	_ = c.abandonRecovery(x.ID, why, c.shared.clock())
 }
 
 func (v *migration) joinError() error {
@@ -307,12 +427,11 @@ func (s *Server) sealCandidate(c *control, t *claims, ticket *seal.Claims, r *al
 	if err != nil {
 		return alloc.Reservation{}, seal.Claims{}, err
 	}
-	joiner, _ := c.shared.table.ByID(t.joiner)
 	claims := seal.Claims{
-		Role: alloc.RoleHost, ID: id, Match: id, Tenant: t.tenant, Player: t.player, Individual: joiner.Is(table.Individual),
+		Role: alloc.RoleHost, ID: id, Match: id, Tenant: t.tenant, Player: t.player, Individual: t.individual,
 		PlayerName: ticket.PlayerName, PlayerNameCut: ticket.PlayerNameCut, Tag: ticket.Tag,
 		Project: []byte(r.Tenant.Project), Environment: []byte(r.Tenant.Environment),
-		MaxConnections: c.connectionsOf(former),
+		MaxConnections: cmp.Or(c.connectionsOf(former), ticket.MaxConnections, c.linksOf(former), 1),
 	}
 	res, err := s.seal(&claims, r.ClientAddress)
 	if err != nil {
@@ -323,12 +442,26 @@ func (s *Server) sealCandidate(c *control, t *claims, ticket *seal.Claims, r *al
 	return res, claims, nil
 }
 
+// connectionsOf returns 0 for a host of the previous run.
 func (c *control) connectionsOf(host proto.AllocationID) uint16 {
 	if v := c.migrations.running[host]; v != nil {
 		return v.MaxConnections
 	}
-	e, _ := c.shared.table.ByID(host)
-	return c.shared.table.Account(e.Handle).MaxConnections
+	if e, ok := c.shared.table.ByID(host); ok {
+		return c.shared.table.Account(e.Handle).MaxConnections
+	}
+	return 0
+}
+
+// linksOf is for a host of the previous run whose players have tickets of an earlier version.
+func (c *control) linksOf(host proto.AllocationID) uint16 {
+	if v := c.migrations.running[host]; v != nil {
+		return v.Links
+	}
+	if i, ok := c.recovery.awaitedRecord(host); ok {
+		return c.recovery.records[i].Links
+	}
+	return 0
 }
 
 // placeFor returns the host of the ticket, or the last one that took its place.
@@ -340,11 +473,11 @@ func (c *control) placeFor(t *claims, host proto.AllocationID, now int64) (proto
 	if err := c.checkForgotten(t, host, now); err != nil {
 		return none, err
 	}
-	player, ok := c.shared.table.ByID(t.joiner)
-	switch {
-	case !ok && c.mayExist(t.joiner, now):
+	player, ok := c.migrantOf(t.joiner, t.player, t.individual)
+	switch _, live := c.shared.table.ByID(t.joiner); {
+	case !ok && !live && c.mayReturn(t.joiner, now):
 		return none, alloc.ErrUnavailable
-	case !ok || player.Endpoint.IsZero():
+	case !ok:
 		return none, alloc.ErrNotFound
 	}
 	last := s.lastHost(t.match, now)
@@ -352,7 +485,7 @@ func (c *control) placeFor(t *claims, host proto.AllocationID, now int64) (proto
 		return none, alloc.ErrNotFound // It is the host of another match.
 	}
 	v := s.migrationOf(t.match, now)
-	if v != nil && !c.isPlayerOf(&player, v) {
+	if v != nil && !player.isPlayerOf(v) {
 		return none, alloc.ErrNotFound
 	}
 	if s.migrationOf(last, now) == nil {
@@ -371,7 +504,7 @@ func (c *control) checkForgotten(t *claims, host proto.AllocationID, now int64) 
 	}
 	e, ok := c.shared.table.ByID(host)
 	switch {
-	case !ok && c.mayExist(host, now):
+	case !ok && c.mayReturn(host, now):
 		return alloc.ErrUnavailable
 	case ok && e.Role == table.RoleHost && c.shared.table.Tenant(e.Handle) == t.tenant:
 		return alloc.HostPresentError{Host: host}
@@ -379,24 +512,42 @@ func (c *control) checkForgotten(t *claims, host proto.AllocationID, now int64) 
 	return nil
 }
 
+// mayReturn: what is not there so long after a restart counts as silent.
+func (c *control) mayReturn(id proto.AllocationID, now int64) bool {
+	return c.mayExist(id, now) && !(c.mayBeSilent(now) && tick(now) > c.pause.extend(c.recovery.begin, c.migrations.silence))
+}
+
+func (c *control) checkAwaited(id proto.AllocationID, player *migrant, now int64) error {
+	i, ok := c.recovery.awaitedRecord(id)
+	switch {
+	case !c.mayExist(id, now), ok && !player.isPlayerOf(c.awaitedMigration(i)):
+		return alloc.ErrNotFound
+	case c.mayReturn(id, now):
+		return alloc.MigrationWaitError{Reason: "the relay has restarted, and the host may come back", RetryAfter: retryAfter}
+	case !ok:
+		return alloc.ErrNotFound
+	}
+	return nil
+}
+
 // The player is one of the host, or of a host whose place it took.
-func (c *control) checkSilence(id proto.AllocationID, own bool, player *table.Entry, now int64) error {
+func (c *control) checkSilence(id proto.AllocationID, own bool, player *migrant, now int64) error {
 	host, ok := c.shared.table.ByID(id)
 	switch {
-	case !ok && own && c.mayExist(id, now):
-		return alloc.ErrUnavailable
+	case !ok && own:
+		return c.checkAwaited(id, player, now)
 	case !ok:
 		return alloc.ErrNotFound
 	}
 	heard, _ := c.shared.table.LastSeen(host.Handle)
-	silent, a := c.isSilent(&host, now), c.shared.table.Account(player.Handle)
+	silent := c.isSilent(&host, now)
 	switch {
 	case !own && !silent:
 		return alloc.HostPresentError{Host: id}
-	case !own || c.isPlayerOf(player, c.newMigration(&host)):
-	case a.RemovedByHost && (silent || !isLeaving(a.UnlinkedAt, heard)), a.UnlinkedAt == 0:
+	case !own || player.isPlayerOf(c.newMigration(&host)):
+	case player.isRemoved && (silent || !isLeaving(player.unlinkedAt, heard)), player.unlinkedAt == 0:
 		return alloc.ErrNotFound
-	case !a.RemovedByHost:
+	case !player.isRemoved:
 		return alloc.HostPresentError{Host: id} // The host goes on without this player.
 	}
 	if silent {
@@ -413,19 +564,18 @@ func (c *control) checkSilence(id proto.AllocationID, own bool, player *table.En
 	return alloc.MigrationWaitError{Reason: reason, RetryAfter: time.Duration(wait) * time.Millisecond}
 }
 
-func (c *control) isSamePlayer(x *candidate, joiner *table.Entry) bool {
-	player := alloc.PlayerHash(c.shared.table.Player(joiner.Handle))
-	return x.Joiner == joiner.ID || x.Individual && joiner.Is(table.Individual) && x.Player == player
+func (m *migrant) holds(x *candidate) bool {
+	return x.Joiner == m.id || x.Individual && m.individual && x.Player == m.player
 }
 
 // A player that had its turn waits for as long as another one may take to bind.
-func (c *control) checkCandidate(former proto.AllocationID, joiner *table.Entry, now int64) error {
+func (c *control) checkCandidate(former proto.AllocationID, player *migrant, now int64) error {
 	x, taken := c.migrations.candidates[former]
-	if !taken || c.isSamePlayer(&x, joiner) {
+	if !taken || player.holds(&x) {
 		return nil
 	}
 	turn := table.Tick(turnTicks)
-	if c.shared.table.Account(joiner.Handle).MigrationAt != 0 {
+	if player.hadTurn {
 		turn = c.migrations.bindWithin
 	}
 	if tick(now) > x.Since+turn {
@@ -437,30 +587,27 @@ func (c *control) checkCandidate(former proto.AllocationID, joiner *table.Entry,
 // The former host is what placeFor has returned for the player.
 func (c *control) addCandidate(m *claims, name alloc.Tenant, x candidate, former proto.AllocationID, now int64) error {
 	s := &c.migrations
-	joiner, _ := c.shared.table.ByID(x.Joiner)
-	a := c.shared.table.Account(joiner.Handle)
+	player, _ := c.migrantOf(x.Joiner, m.player, m.individual)
 	x.Since = tick(now)
-	if old, taken := s.candidates[former]; taken {
-		if c.isSamePlayer(&old, &joiner) {
-			x.Since = old.Since
-		}
-		if e, ok := c.shared.table.ByID(old.ID); ok {
-			c.end(e.Handle, EndReplaced)
-		}
+	if old, taken := s.candidates[former]; taken && player.holds(&old) {
+		x.Since = old.Since
 	}
+	c.endCandidate(former, EndReplaced)
 	if err := c.admit(name.Project); err != nil {
 		return err
 	}
-	m.individual = joiner.Is(table.Individual)
+	m.individual = player.individual
 	s.places[x.ID] = former // The state file has it.
 	if err := c.addReservation(m, now); err != nil {
 		delete(s.places, x.ID)
 		return err
 	}
-	x.Player, x.Individual = c.shared.table.Player(joiner.Handle), m.individual
+	x.Player, x.Individual = player.player, m.individual
 	s.candidates[former] = x
-	if a.MigrationAt == 0 {
-		a.MigrationAt = tick(now)
+	if e, ok := c.shared.table.ByID(x.Joiner); ok {
+		c.shared.table.Account(e.Handle).MigrationAt = tick(now)
+	} else if i, ok := c.recovery.awaitedRecord(x.Joiner); ok {
+		c.recovery.records[i].Flags |= statefile.Candidate // It had its turn.
 	}
 	return nil
 }
@@ -472,7 +619,9 @@ func (c *control) refusesCandidate(e *table.Entry, now int64) bool {
 		return false
 	}
 	if c.migrations.candidates[former].ID == e.ID { // A process of an earlier version hands over more than one.
-		if host, live := c.shared.table.ByID(former); live && c.isSilent(&host, now) || c.migrations.migrationOf(former, now) != nil {
+		host, live := c.shared.table.ByID(former)
+		_, awaited := c.recovery.awaitedRecord(former)
+		if live && c.isSilent(&host, now) || awaited || c.migrations.migrationOf(former, now) != nil {
 			return false
 		}
 	}
@@ -497,6 +646,14 @@ func (c *control) takeOver(e *table.Entry) {
 		c.end(host.Handle, why)
 		v = s.running[former]
 	}
+	if i, awaited := c.recovery.awaitedRecord(former); awaited && v == nil {
+		v = c.migrateAwaited(i, c.shared.clock())
+		if c.hooks.OnEnd != nil {
+			c.hooks.OnEnd(EndEvent{ID: former, Role: alloc.RoleHost, Tenant: c.tenantName(v.Tenant), Reason: EndMigrated, Migration: true})
+		}
+	}
+	c.stateFile.Remove(v.Place)
+	v.Place = 0
 	v.NewHost, v.Code = e.ID, winner.Code
 	s.places[e.ID] = former
 	code, _ := statefile.ParseCode(winner.Code)
@@ -527,7 +684,8 @@ func (c *control) leave(r *alloc.LeaveRequest, now int64) error {
 		return alloc.ErrNotFound
 	}
 	isOwner := func(tenant uint64, player [16]byte) bool {
-		return tenant == r.Tenant.Hash() && (r.Player == alloc.PlayerHash{} || r.Player == player)
+		// After a crash the owner of a host that had left is not known.
+		return tenant == r.Tenant.Hash() && (r.Player == alloc.PlayerHash{} || r.Player == player || player == [16]byte{})
 	}
 	if v := c.migrations.migrationOf(r.Host, now); v != nil {
 		if !isOwner(v.Tenant, v.Player) {
@@ -550,5 +708,6 @@ func (c *control) leave(r *alloc.LeaveRequest, now int64) error {
 		return nil
 	}
 	c.migrations.running[host.ID] = c.newMigration(&host)
+	c.recordHost(&host)
 	return nil
 }

@@ -3,12 +3,14 @@ package engine
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -83,7 +85,7 @@ func (r *migrationRig) wantEach(host *mReservation, want ...error) {
 		if _, got := r.ask(i, host); !errors.Is(got, err) || err == nil && got != nil {
 			r.t.Errorf("player %d: %v, want %v", i, got, err)
 		}
-		r.control.endCandidate(proto.AllocationID(host.id))
+		r.control.endCandidate(proto.AllocationID(host.id), EndSuperseded)
 	}
 }
 
@@ -565,7 +567,8 @@ func TestMigrationSessionRoom(t *testing.T) {
 	r.mustAsk(0, r.host)
 }
 
-func newCrashRig(t *testing.T, players int) *migrationRig {
+// newLiveCrashRig has a relay with a state file; the last player has no link.
+func newLiveCrashRig(t *testing.T, players int) *migrationRig {
 	r := newMigrationRig(t, 0)
 	r.restart(true)
 	r.shared.rules.recoverUntil = 0 // There is no earlier run.
@@ -574,8 +577,25 @@ func newCrashRig(t *testing.T, players int) *migrationRig {
 	for i := range players {
 		r.players = append(r.players, r.joiner(udpN(i+1), r.host))
 	}
+	r.players = append(r.players, r.unlinked(udpN(players+1), r.host))
+	return r
+}
+
+func newCrashRig(t *testing.T, players int) *migrationRig {
+	r := newLiveCrashRig(t, players)
 	r.fromHost(message(11, r.host.id))
 	return r
+}
+
+// left counts the records of hosts whose places may be taken, in the state file.
+func (r *migrationRig) left() (n int) {
+	r.restart(true)
+	for _, v := range r.control.migrations.running {
+		if v.NewHost.IsZero() {
+			n++
+		}
+	}
+	return n
 }
 
 func (r *migrationRig) crash() {
@@ -586,21 +606,120 @@ func (r *migrationRig) crash() {
 	r.take()
 }
 
-// TestCrashInMigration: a crash of the relay forgets the candidates: their BIND gets ERROR 4, since
-// each would be a host without players. None of their seats is kept.
+// TestCrashInMigration: after a crash of the relay the candidate may bind for 2 s, and the next one then.
 func TestCrashInMigration(t *testing.T) {
 	t.Parallel()
-	r := newCrashRig(t, 3)
-	card := r.mustAsk(0, r.host)
-	r.crash()
-	if n := r.control.seats.recoverable; n != 0 {
-		t.Errorf("%d seats are kept", n)
+	for _, binds := range []bool{true, false} {
+		r := newCrashRig(t, 3)
+		card := r.mustAsk(0, r.host)
+		r.crash()
+		if n := r.control.seats.recoverable; n != 0 {
+			t.Errorf("%d seats are kept", n)
+		}
+		r.wantErrors(r.host, waits, waits, waits, none)
+		if !binds {
+			r.stay(2*time.Second+table250, false)
+			next := r.mustAsk(1, r.host)
+			r.wantGone("a candidate that let its turn pass", card, udpN(40))
+			card = next
+		}
+		r.bind(card, udpN(41), 2)
+		r.wantErrors(r.host, present, present, present)
+		r.wantErrors(card, present, present, present)
+		if e := r.entry(card); r.control.shared.table.Account(e.Handle).MaxConnections != 20 && binds {
+			t.Error("the new host has lost connections")
+		}
+		r.crash()
+		r.wantErrors(card, alloc.ErrUnavailable, alloc.ErrUnavailable)
+		r.feed(udpN(41), signed(card, 3, card.key))
+		r.wantErrors(card, present, present, present)
 	}
-	r.wantGone("a candidate after a crash", card, udpN(40))
-	if c := proto.AllocationID(card.id); r.control.mayExist(c, r.now) {
-		t.Error("the candidate may come back")
+}
+
+// TestCrashOfEarlierVersion: a candidate of an earlier version, whose record does not name its host, stays
+// out, and none of its seats is kept.
+func TestCrashOfEarlierVersion(t *testing.T) {
+	t.Parallel()
+	r := newLiveCrashRig(t, 1)
+	left := previousRunOf(2)
+	left.Records[0].Flags, left.Records[1].Flags = statefile.Host|statefile.Bound, statefile.Host|statefile.Candidate
+	for i := range left.Records {
+		left.Records[i].ID, _ = newID()
 	}
-	r.wantErrors(r.host, none, none, none)
+	r.boot(left)
+	if r.control.mayExist(left.Records[1].ID, r.now) || !r.control.mayExist(left.Records[0].ID, r.now) || r.control.seats.recoverable != 1 {
+		t.Errorf("the candidate may come back, or the host may not; %d seats", r.control.seats.recoverable)
+	}
+}
+
+// TestCrashAfterDeparture: the ways in which a host leaves, with a crash of the relay after it. The
+// players have closed their transports, or bind again; the last one has no link.
+func TestCrashAfterDeparture(t *testing.T) {
+	t.Parallel()
+	disconnects := func(r *migrationRig, players ...int) {
+		for _, i := range players {
+			r.fromHost(message(9, r.host.id, r.players[i].id))
+		}
+	}
+	for _, c := range []struct {
+		name string
+		do   func(r *migrationRig)
+		left bool // for the relay: else its silence decides
+		want []error
+	}{
+		{"CLOSE", func(r *migrationRig) { r.fromHost(message(11, r.host.id)) }, true, []error{nil, nil, nil, none}},
+		{"leave", func(r *migrationRig) { _ = r.leave(r.host) }, true, []error{nil, nil, nil, none}},
+		{"leave and Shutdown", func(r *migrationRig) {
+			_ = r.leave(r.host)
+			r.fromPlayer(0, message(9, r.players[0].id, r.host.id))
+			disconnects(r, 0, 1)
+		}, true, []error{nil, nil, nil, none}},
+		{"a kick of one and leave", func(r *migrationRig) {
+			disconnects(r, 0)
+			_ = r.leave(r.host)
+		}, true, []error{none, nil, nil, none}},
+		{"a crash", func(*migrationRig) {}, false, []error{nil, nil, nil, none}},
+		{"a kick of one and a crash", func(r *migrationRig) { disconnects(r, 0) }, false, []error{none, nil, nil, none}},
+		{"NGO's Shutdown", func(r *migrationRig) {
+			for i := range 3 {
+				r.fromPlayer(i, message(9, r.players[i].id, r.host.id))
+			}
+			disconnects(r, 0, 1, 2)
+		}, false, []error{nil, nil, nil, none}},
+		{"an operator's end", func(r *migrationRig) {
+			_ = r.control.endByID(proto.AllocationID(r.host.id), r.now)
+		}, true, []error{none, none, none, none}},
+	} {
+		for _, bound := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, players bind again %v", c.name, bound), func(t *testing.T) {
+				r := newLiveCrashRig(t, 3)
+				c.do(r)
+				r.stay(table250, false)
+				if r.crash(); !bound {
+					r.restart(true)
+				}
+				if !c.left {
+					for i, err := range c.want {
+						if _, got := r.ask(i, r.host); err == nil && !errors.Is(got, waits) || err != nil && !errors.Is(got, err) {
+							t.Errorf("at once, player %d: %v", i, got)
+						}
+					}
+					r.stay(defaultSilence+table250, false)
+				}
+				r.wantEach(r.host, c.want...)
+				if c.want[1] == nil {
+					r.stay(2*time.Second+table250, false)
+					r.bind(r.mustAsk(1, r.host), udpN(40), 1)
+					if _, err := r.ask(2, r.host); !errors.Is(err, present) {
+						t.Errorf("another player: %v", err)
+					}
+				}
+				if r.left() != 0 {
+					t.Errorf("%d records of hosts that have left", r.left())
+				}
+			})
+		}
+	}
 }
 
 // TestCrashInMigrationAfterBind: the join code of the old host leads to the new one after a crash.

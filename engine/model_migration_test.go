@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -47,6 +48,7 @@ type mMigrations struct {
 	began, playerEnded map[mID]int64
 	slack              int64 // ticks
 	unsure             map[mID]bool
+	begin              int64 // tick of the last restart
 }
 
 func newMMigrations() mMigrations {
@@ -105,9 +107,9 @@ func (m *model) removes(a, joiner *mAlloc, at int64) {
 	a.removedAt = at / 250
 }
 
-func (m *model) plays(a *mAlloc, v *mMigration) bool {
+func (m *model) plays(a mPlayer, v *mMigration) bool {
 	switch {
-	case a.links[a.match], a.leftBehind:
+	case a.linked:
 		return true
 	case a.unlinked == 0 || v.heard > a.unlinked+8:
 		return false
@@ -171,12 +173,75 @@ func (m *model) removeCandidate(id mID) {
 	}
 }
 
+// recoverMigrations is what a restart with the state file keeps of the run before.
+func (m *model) recoverMigrations(old *model) {
+	for host, v := range old.running {
+		if v.newHost != (mID{}) {
+			continue
+		}
+		links := v.links
+		if r, ok := m.before[host]; ok { // It has said that it leaves.
+			links = r.links
+			delete(m.before, host)
+		}
+		m.cover("restart: the place of a host that had left")
+		m.in[host], m.ended[host] = true, true
+		m.running[host] = &mMigration{tenant: v.tenant, links: links, removals: 1, until: m.now + mHostMigrationWindow}
+	}
+	for id, r := range m.before {
+		r.hadTurn = false
+		m.before[id] = r
+		if !r.candidate {
+			continue
+		}
+		if _, awaited := m.before[r.former]; !awaited && m.running[r.former] == nil {
+			m.cover("restart: a candidate stays out")
+			m.ended[id] = true
+			continue
+		}
+		m.cover("restart: a candidate has its turn again")
+		m.candidates[r.former] = mCandidate{id: id, since: m.begin}
+		m.places[id] = r.former
+	}
+}
+
+// mPlayer is a player that asks for its host's place, also one that has not come back after a restart.
+type mPlayer struct {
+	*mAlloc
+	linked, hadTurn bool
+}
+
+func (m *model) playerOf(c *mReservation) (p mPlayer, ok bool) {
+	if a := m.allocs[c.id]; a != nil {
+		return mPlayer{a, a.links[a.match] || a.leftBehind, a.hadTurn}, a.at != ""
+	}
+	r, ok := m.before[c.id]
+	a := &mAlloc{mReservation: c}
+	if a.removed = r.removed; r.left {
+		a.unlinked = m.begin
+	}
+	return mPlayer{a, r.linked, r.hadTurn}, ok && r.bound
+}
+
+// isLate: what has not come back so long after a restart counts as silent.
+func (m *model) isLate() bool {
+	return m.now/250 > m.settle && m.isOver(m.begin*250, mHostMigrationSilence)
+}
+
 func (m *model) isWanted(host mID) bool { _, ok := m.candidates[host]; return ok }
 
 func (m *model) endCandidate(former mID) {
-	if a := m.allocs[m.candidates[former].id]; a != nil {
+	x, ok := m.candidates[former]
+	if a := m.allocs[x.id]; a != nil {
 		m.cover("migration: a candidate ends")
 		m.end(a)
+	} else if ok {
+		m.cover("restart: a candidate ends that has not come back")
+		m.removeCandidate(x.id)
+		delete(m.before, x.id)
+		if m.ended != nil {
+			m.ended[x.id] = true
+		}
 	}
 }
 
@@ -198,8 +263,8 @@ func (m *model) migrate(c *mReservation, host mID) (verdict string, place, yield
 		m.cover("migration: forgotten, and the code leads to another host")
 		return "present", mID{}, mID{}
 	}
-	player := m.allocs[c.id]
-	if player == nil || player.at == "" {
+	player, ok := m.playerOf(c)
+	if !ok {
 		m.cover("migration: of a player that is not bound")
 		return "none", mID{}, mID{}
 	}
@@ -215,7 +280,20 @@ func (m *model) migrate(c *mReservation, host mID) (verdict string, place, yield
 	}
 	if m.migrationOf(last) == nil {
 		h := m.allocs[last]
+		r, awaited := m.before[last]
 		switch {
+		case h == nil && v == nil && awaited:
+			switch {
+			case !m.plays(player, &mMigration{links: r.links, removals: 1}):
+				m.cover("restart: of no player of a host that has not come back")
+				return "none", mID{}, mID{}
+			case !m.isLate():
+				m.cover("restart: the host may come back")
+				return "waits", mID{}, mID{}
+			}
+			m.cover("restart: the host has not come back")
+		case h == nil && v == nil && m.recovering() && !m.ended[last] && !m.settled && !m.isLate():
+			return "waits", mID{}, mID{}
 		case h == nil:
 			m.cover("migration: no place is free")
 			return "none", mID{}, mID{}
@@ -267,12 +345,13 @@ func (m *model) migrate(c *mReservation, host mID) (verdict string, place, yield
 }
 
 func (m *model) grant(place, yields mID, c, card *mReservation) bool {
-	player, since := m.allocs[c.id], m.now/250
+	player, _ := m.playerOf(c)
+	since := m.now / 250
 	if x := m.candidates[place]; x.id != (mID{}) && (x.joiner == c.id || x.individual && player.individual && x.player == c.player) {
 		since = x.since
 	}
-	if a := m.allocs[yields]; a != nil {
-		m.end(a)
+	if yields != (mID{}) {
+		m.endCandidate(place)
 	}
 	if !m.add(card) {
 		m.cover("migration: a player with too many hosts")
@@ -280,7 +359,11 @@ func (m *model) grant(place, yields mID, c, card *mReservation) bool {
 	}
 	m.candidates[place] = mCandidate{card.id, c.id, c.player, player.individual, since}
 	m.places[card.id] = place
-	player.hadTurn = true
+	player.mAlloc.hadTurn = true
+	if r, ok := m.before[c.id]; ok {
+		r.hadTurn = true
+		m.before[c.id] = r
+	}
 	return true
 }
 
@@ -290,7 +373,8 @@ func (m *model) mayBind(a *mAlloc) bool {
 		return true
 	}
 	host := m.allocs[former]
-	return host != nil && m.isSilent(host)
+	_, awaited := m.before[former]
+	return host != nil && m.isSilent(host) || awaited
 }
 
 func (m *model) takeOver(a *mAlloc) {
@@ -312,6 +396,12 @@ func (m *model) takeOver(a *mAlloc) {
 		}
 		m.end(host)
 	}
+	if r, awaited := m.before[former]; awaited {
+		m.cover("restart: the place of a host that has not come back")
+		delete(m.before, former)
+		m.ended[former] = true
+		m.running[former] = &mMigration{tenant: r.tenant, links: r.links, removals: 1, until: m.now + mHostMigrationWindow}
+	}
 	m.running[former].newHost = a.id
 	m.places[a.id] = former
 }
@@ -319,7 +409,7 @@ func (m *model) takeOver(a *mAlloc) {
 // leave: a host says that it leaves. It reports whether the caller owns it.
 func (m *model) leave(host mID, tenant, player string) bool {
 	if v := m.migrationOf(host); v != nil {
-		return v.tenant == tenant && v.player == player
+		return v.tenant == tenant && (v.player == player || v.player == "")
 	}
 	a := m.allocs[host]
 	if a == nil || a.role != "host" || a.tenant != tenant || a.player != player {
@@ -372,11 +462,12 @@ func (s *sim) migrate(c *mReservation, host mID) {
 		id, _ = newID()
 	}
 	most := s.control.connectionsOf(place)
-	if v := s.model.running[mID(place)]; v != nil && int(most) != v.max {
+	if v := s.model.running[mID(place)]; v != nil && int(most) != v.max && v.max != 0 {
 		s.fail("the candidate gets %d connections, the host had %d", most, v.max)
 	}
+	most = cmp.Or(most, t.maxConnections, s.control.linksOf(place), 1)
 	claims := seal.Claims{
-		Role: alloc.RoleHost, ID: id, Match: id, Tenant: t.tenant, Player: t.player, Individual: c.individual, Project: []byte(c.tenant),
+		Role: alloc.RoleHost, ID: id, Match: id, Tenant: t.tenant, Player: t.player, Individual: t.individual, Project: []byte(c.tenant),
 		MaxConnections: most,
 	}
 	card := &mReservation{role: "host", id: mID(id), match: mID(id), tenant: c.tenant, player: c.player,
@@ -428,7 +519,7 @@ func (s *sim) learn() {
 		}
 		for _, c := range s.cards {
 			if c.id == mID(host) {
-				m.running[mID(host)] = &mMigration{c.tenant, c.player, c.max, int64(w.Heard), int(w.Links), int(w.Removals), w.Until, mID(w.NewHost)}
+				m.running[mID(host)] = &mMigration{c.tenant, "", 0, int64(w.Heard), int(w.Links), int(w.Removals), w.Until, mID(w.NewHost)}
 			}
 		}
 	}
@@ -453,7 +544,7 @@ func (s *sim) sayLeave(host, owner *mReservation) {
 // hostLeaves lets the host of a match leave, in one of the ways of games, and its players ask
 // for its place while they stay, and bind what they get.
 func (s *sim) hostLeaves(o op) {
-	crashes := s.ident != nil && o.d%16 == 4
+	crashes := s.ident != nil && o.d%8 == 4
 	if crashes && s.control.stateFile == nil {
 		s.restart(true)
 	}
@@ -545,6 +636,15 @@ func (s *sim) crashInMigration(o op) {
 			s.datagram((i+int(o.a))%len(simAddrs), signed(x, 1+o.c%2, x.key))
 		}
 	}
+	for _, late := range []bool{false, true} {
+		for _, x := range slices.Clone(s.cards) { // They may have closed their transports.
+			s.migrate(x, x.match)
+		}
+		if !late {
+			s.advance(5 * time.Second)
+		}
+	}
+	s.bindCandidates(o.c)
 	for _, host := range slices.Clone(s.cards) {
 		former, ok := places[host.id]
 		for _, x := range slices.Clone(s.cards) {

@@ -140,7 +140,13 @@ type mRecord struct {
 	linked bool
 	links  int
 
+	tenant    string
+	host      bool
 	candidate bool // of a migration, and not bound
+	former    mID  // of a candidate
+	left      bool // of a joiner: its link was closed
+	removed   bool // by its host
+	hadTurn   bool // of a joiner, since the restart
 }
 
 type mNotConnected struct {
@@ -170,11 +176,12 @@ func (m *model) restart(file bool) {
 			before[id] = r
 		}
 		for id, a := range m.allocs {
-			r := mRecord{bound: a.bound, nonce: a.nonce, at: a.at, linked: a.hadLink, links: a.recorded}
+			r := mRecord{bound: a.bound, nonce: a.nonce, at: a.at, linked: a.hadLink, links: a.recorded, tenant: a.tenant,
+				left: a.unlinked != 0, removed: a.removed}
 			if a.role == "host" {
-				r.linked = a.everLinked
-				_, candidate := m.places[id]
-				r.candidate = candidate && !a.bound
+				r.host, r.linked = true, a.everLinked
+				former, candidate := m.places[id]
+				r.candidate, r.former = candidate && !a.bound, former
 			} else if a.rebuilt && !a.banned {
 				r.linked = true
 			}
@@ -191,6 +198,10 @@ func (m *model) restart(file bool) {
 	for id := range before {
 		m.in[id] = true
 	}
+	m.begin = m.now / 250
+	if file {
+		m.recoverMigrations(&old)
+	}
 	m.boots = []int{m.boot}
 	if file {
 		m.proof = old.boots[:1]
@@ -205,6 +216,11 @@ func (m *model) restart(file bool) {
 // works after the window, at a tick or between two.
 func (m *model) endWindow() {
 	if !m.recovering() && m.before != nil {
+		for id, r := range m.before {
+			if r.candidate {
+				m.removeCandidate(id)
+			}
+		}
 		m.before, m.ended, m.settled = nil, nil, true
 	}
 }
@@ -216,11 +232,8 @@ func (m *model) mayRecover(c *mReservation) bool {
 	if c.boot == m.boot || !m.recovering() || m.ended[c.id] {
 		return false
 	}
-	if r, ok := m.before[c.id]; ok {
-		if r.candidate {
-			m.cover("restart: a candidate stays out")
-		}
-		return !r.candidate
+	if _, ok := m.before[c.id]; ok {
+		return true
 	}
 	for _, b := range m.proof {
 		if b == c.boot {
@@ -248,6 +261,9 @@ func (m *model) rebuild(c *mReservation, from mAddr, nonce int) *mAlloc {
 		delete(m.before, c.id)
 		a.awaited, a.recorded, a.everLinked = r.links, r.links, r.linked
 		a.banned = c.role == "joiner" && !r.linked
+		if c.role == "joiner" && (r.linked || r.left) {
+			a.unlinked, a.removed = m.now/250, r.removed
+		}
 	}
 	return a
 }

@@ -34,13 +34,13 @@ func (c *control) endByID(id proto.AllocationID, now int64) error {
 		c.blockRecovery(id)
 		return nil
 	}
-	return c.abandonRecovery(id, now)
+	return c.abandonRecovery(id, EndOperator, now)
 }
 
 func (c *control) kick(id proto.AllocationID, now int64) error {
 	e, ok := c.shared.table.ByID(id)
 	if !ok {
-		return c.abandonRecovery(id, now)
+		return c.abandonRecovery(id, EndOperator, now)
 	}
 	if e.Role == table.RoleHost {
 		return ErrKickHost
@@ -74,7 +74,7 @@ func (c *control) kickLink(joiner, host *table.Entry, now table.Tick) {
 	}
 }
 
-func (c *control) abandonRecovery(id proto.AllocationID, now int64) error {
+func (c *control) abandonRecovery(id proto.AllocationID, why EndReason, now int64) error {
 	_, ended := c.recovery.ended[id]
 	if ended || !c.shared.recovering(now) || !c.recovery.mayHold(id) {
 		return alloc.ErrNotFound
@@ -90,7 +90,7 @@ func (c *control) abandonRecovery(id proto.AllocationID, now int64) error {
 	c.seats.recoverable -= recoverableSeats(&lost.Record)
 	c.stateFile.Remove(c.awaitedPlace(i))
 	if c.hooks.OnEnd != nil {
-		c.hooks.OnEnd(EndEvent{ID: id, Role: roleFromFlags(lost.Flags), Tenant: c.tenantName(lost.Tenant), Reason: EndOperator})
+		c.hooks.OnEnd(EndEvent{ID: id, Role: roleFromFlags(lost.Flags), Tenant: c.tenantName(lost.Tenant), Reason: why})
 	}
 	return nil
 }

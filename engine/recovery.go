@@ -31,6 +31,7 @@ type recovery struct {
 	ended    map[proto.AllocationID]struct{} // came back and ended since, or may not come back; nil after the window
 	missing  int                             // how many have not come back
 	next     int                             // next record to remove after the window
+	begin    table.Tick                      // of this run
 	over     bool
 }
 
@@ -117,6 +118,7 @@ func (c *control) recover(left statefile.PreviousRun) {
 	for i := range c.recovery.records {
 		c.seats.recoverable += recoverableSeats(&c.recovery.records[i].Record)
 	}
+	c.recoverMigrations(c.shared.clock())
 }
 
 func (e *previousRun) holds(id proto.AllocationID) bool {
@@ -134,13 +136,10 @@ func (r *recovery) awaitedRecord(id proto.AllocationID) (i int, ok bool) {
 	return i, ok && !r.over && !r.returned[i]
 }
 
-// awaits returns unrecorded for an id without a record. A candidate of a migration does not come
-// back: it would be a host without players, since the migration is forgotten.
+// awaits returns unrecorded for an id without a record.
 func (r *recovery) awaits(id proto.AllocationID, unrecorded bool) bool {
-	if i, awaited := r.awaitedRecord(id); awaited {
-		return r.records[i].Flags&statefile.Candidate == 0
-	}
-	return unrecorded
+	_, awaited := r.awaitedRecord(id)
+	return awaited || unrecorded
 }
 
 func (c *control) mayRecover(id proto.AllocationID, boot uint64, now int64) bool {
@@ -199,6 +198,9 @@ func (c *control) rebuild(cmd *command) outcome {
 			c.shared.table.SetFlags(h, table.EverLinked)
 		} else {
 			a.LinkBlocked = cmd.claims.role == alloc.RoleJoiner
+		}
+		if cmd.claims.role == alloc.RoleJoiner && before.Flags&(statefile.Linked|statefile.Left) != 0 {
+			a.UnlinkedAt, a.RemovedByHost = tick(cmd.now), before.Flags&statefile.Removed != 0
 		}
 	} else {
 		c.addRecord(h)
@@ -345,6 +347,7 @@ func (c *control) recoverSome(now int64) {
 		}
 		c.pace.ends--
 		c.stateFile.Remove(c.awaitedPlace(r.next - 1))
+		c.migrations.removeCandidate(lost.ID)
 		c.seats.recoverable -= recoverableSeats(&lost.Record)
 		if c.hooks.OnEnd != nil {
 			c.hooks.OnEnd(EndEvent{ID: lost.ID, Role: roleFromFlags(lost.Flags), Tenant: c.tenantName(lost.Tenant), Reason: EndLost})
@@ -384,10 +387,14 @@ func (c *control) addRecord(h table.Handle) {
 	}
 	e, _ := c.shared.table.At(h)
 	a := c.shared.table.Account(h)
-	a.StateIndex = uint32(c.stateFile.Add(&statefile.Record{
+	r := statefile.Record{
 		ID: e.ID, Tenant: c.shared.table.Tenant(h), Endpoint: c.endpointDigest(e.Endpoint), Code: c.codes[h],
 		Nonce: e.Nonce, Links: a.Links + a.AwaitedLinks, Flags: c.flags(&e),
-	}))
+	}
+	if r.Flags&statefile.Candidate != 0 {
+		r.Endpoint = shortID(c.migrations.places[e.ID])
+	}
+	a.StateIndex = uint32(c.stateFile.Add(&r))
 }
 
 // 0 is no place.
@@ -421,7 +428,9 @@ func (c *control) flags(e *table.Entry) (f statefile.Flags) {
 	a := c.shared.table.Account(e.Handle)
 	linked := e.Link != 0
 	if e.Role == table.RoleHost {
-		f, linked = statefile.Host, e.Is(table.EverLinked)
+		if f, linked = statefile.Host, e.Is(table.EverLinked); c.migrations.running[e.ID] != nil {
+			f |= statefile.Left
+		}
 	} else if e.Is(table.Recovered) && !a.LinkBlocked {
 		linked = true // Its link may still be restored.
 	}
@@ -432,6 +441,12 @@ func (c *control) flags(e *table.Entry) (f statefile.Flags) {
 	}
 	if linked {
 		f |= statefile.Linked
+	}
+	if e.Role == table.RoleJoiner && a.UnlinkedAt != 0 {
+		f |= statefile.Left
+	}
+	if a.RemovedByHost {
+		f |= statefile.Removed
 	}
 	return f
 }

@@ -58,6 +58,10 @@ func (s *Server) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (allo
 	}
 	ticket := claims
 	ticket.Role, ticket.ID, ticket.Joiner = seal.RoleTicket, r.Host, id
+	// A player that takes the host's place needs it, also after a crash.
+	if ticket.MaxConnections, err = s.hostConnections(ctx, r.Host, claims.Tenant); err != nil {
+		return alloc.Reservation{}, err
+	}
 	if res.HostConnectionData, err = s.shared.sealer.Seal(ticket); err != nil {
 		return alloc.Reservation{}, fmt.Errorf("engine: %w", err)
 	}
@@ -68,6 +72,17 @@ func (s *Server) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (allo
 		}
 	}
 	return s.reserve(ctx, claims, res, &r.Host)
+}
+
+func (s *Server) hostConnections(ctx context.Context, host proto.AllocationID, tenant uint64) (most uint16, err error) {
+	err = s.onControl(ctx, func(c *control) error {
+		if err := c.checkHost(host, tenant, c.shared.clock()); err != nil {
+			return err
+		}
+		most = c.connectionsOf(host)
+		return nil
+	})
+	return most, err
 }
 
 func (s *Server) seal(c *seal.Claims, caller netip.Addr) (alloc.Reservation, error) {

@@ -57,8 +57,11 @@ func (c *control) rewriteSome(now int64) {
 		}
 		r.at = now + rewriteEvery
 		allocations, _, _ := c.shared.table.Counts()
-		if f.Rewrite(allocations+c.recovery.missing) != nil {
+		if f.Rewrite(allocations+c.recovery.missing+len(c.migrations.running)) != nil {
 			return
+		}
+		for _, v := range c.migrations.running {
+			v.Place = 0
 		}
 		r.active, r.record, r.slot = true, 0, 0
 	}
@@ -95,6 +98,7 @@ func (c *control) rewriteNext() bool {
 			c.addRecord(h)
 		}
 	default:
+		c.addMigrationRecords()
 		return false
 	}
 	return true

@@ -123,7 +123,7 @@ func TestRewrite(t *testing.T) {
 					}
 					delete(awaited, id)
 					if n%2 == 0 {
-						if err := r.control.abandonRecovery(id, r.now); err != nil {
+						if err := r.control.abandonRecovery(id, EndOperator, r.now); err != nil {
 							t.Fatal(err)
 						}
 						break

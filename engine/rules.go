@@ -174,7 +174,8 @@ package engine
 //	forgotten          the host of the ticket is not known any more, as after a crash, and
 //	                   the join code leads to another one: present, or unavailable while
 //	                   that may come back
-//	player             its allocation is not bound: not found
+//	player             its allocation is not bound, or was not when the relay restarted: not
+//	                   found
 //	join code          leads to a host that is neither that of the ticket nor one that took
 //	                   its place, or the place of such a one: not found
 //	host left          longer ago than HostMigration.Window, or the joiner is no player of
@@ -199,9 +200,13 @@ package engine
 // that have ended. While no player has the place, and until the code has moved, a join gets the
 // MigrationWaitError, except at a silent host, which may come back.
 //
-// A migration survives a handover to another process, and no crash: then the BIND of a
-// candidate gets ERROR 4 as soon as the state file shows that it was never bound. A new host comes
-// back as any host, with the join code.
+// A migration survives a handover to another process and, by the state file, a crash: a host that
+// had left does not come back (ERROR 4), its place may be taken for HostMigration.Window from
+// the restart, and the candidate has its 2 s again. A host that has not come back
+// HostMigration.Silence after the restart counts as silent. Its players may ask before they bind
+// again, or if they do not: the file says which had links, or closed them, and which it had removed;
+// these are players if it had no link left. What the file does not know is unavailable until that
+// silence has passed, then not found. A new host comes back as any host, with the join code.
 //
 // # After a restart
 //

@@ -149,8 +149,8 @@ func (s *sim) boot(sealer *seal.Sealer, limits bool, left statefile.PreviousRun)
 	wake := make(chan struct{}, 1)
 	var epochs []*epoch
 	s.control = newControl(s.shared, Hooks{OnLargeMessage: s.onLargeMessage}, wake)
-	s.control.recover(left)
 	s.control.migrations = newMigrations(cfg)
+	s.control.recover(left)
 	s.control.players.limits = PlayerLimits{
 		Hosts: mPlayerHosts, Joiners: mPlayerJoiners, JoinersPerHost: mPlayerJoinersPerHost, Seats: mPlayerSeats,
 	}.withDefaults(3, !limits)
@@ -363,7 +363,7 @@ func (s *sim) reserve(role alloc.Role, host *mReservation, tenant, player string
 	if host != nil {
 		c.Match, card.match, c.MaxConnections = proto.AllocationID(host.id), host.id, 0
 		card.ticket = s.seal(seal.Claims{
-			Role: seal.RoleTicket, ID: c.Match, Match: c.Match, Joiner: id, Tenant: c.Tenant, Player: c.Player,
+			Role: seal.RoleTicket, ID: c.Match, Match: c.Match, Joiner: id, Tenant: c.Tenant, Player: c.Player, Individual: c.Individual,
 			Project: c.Project,
 		})
 	}

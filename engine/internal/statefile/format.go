@@ -140,7 +140,7 @@ func recordSeed(relay [16]byte) uint32 {
 type Record struct {
 	ID       proto.AllocationID
 	Tenant   uint64 // alloc.Tenant.Hash
-	Endpoint uint64 // keyed digest of where it is bound; 0: nowhere
+	Endpoint uint64 // keyed digest of where it is bound; 0: nowhere; of a Candidate: see there
 	Code     Code   // join code of a host; zero: none
 	Nonce    uint16 // of the last BIND that was accepted
 	Links    uint16 // of a host: open links
@@ -154,9 +154,12 @@ const (
 	Host   Flags = 1 << 0 // a host; else a joiner
 	Bound  Flags = 1 << 1 // a BIND was accepted, so Nonce counts
 	Linked Flags = 1 << 2 // a joiner that has a link; a host that ever had one
-	// Candidate: an unbound reservation for the place of another host, which the next run does not
-	// know.
+	// Candidate: an unbound reservation for the place of another host, whose id Endpoint has.
 	Candidate Flags = 1 << 3
+	// Left: a host whose place players may take; a joiner whose link one side has closed.
+	Left Flags = 1 << 4
+	// Removed: a joiner whose host has disconnected it.
+	Removed Flags = 1 << 5
 )
 
 // Place is the number of a record in the file, from 1 on. Changes of place 0 have no effect.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -146,6 +147,79 @@ func TestMigrationWithoutStore(t *testing.T) {
 				t.Fatal(err)
 			}
 			return err == nil
+		})
+	}
+}
+
+// TestCrashInMigration: the relay ends while its match waits for a host, and starts again. Its players
+// have closed their transports, as those of Unity do, or bind again. All of them play on.
+func TestCrashInMigration(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name           string
+		fleet          bool
+		how            departure
+		after          time.Duration // of the departure
+		held, disposed bool          // a player holds the reservation; the players' transports are closed
+	}{
+		{"leave", false, says, 0, false, true},
+		{"leave, 0.2 s", false, says, 200 * time.Millisecond, true, true},
+		{"leave, 1.2 s", false, says, 1200 * time.Millisecond, true, false},
+		{"CLOSE", false, closes, 0, false, false},
+		{"silence", false, crashes, 3 * time.Second, false, true},
+		{"leave, in a fleet", true, says, 200 * time.Millisecond, true, true},
+		{"silence, in a fleet", true, crashes, 3 * time.Second, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			o := options(local(), Serve)
+			o.StateFile = filepath.Join(t.TempDir(), "allocations")
+			front := func(relay running) running { return relay }
+			if c.fleet {
+				k := newFleet(t)
+				o = k.relayOptions(1, "eu")
+				o.StateFile = filepath.Join(k.dir, "allocations")
+				front = func(running) running {
+					api := options(k.settings("api", rpc.Request{Role: rpc.RoleAPI}), API)
+					migration(&api.Config, crashy)
+					a := start(t, api)
+					testkit.Within(t, time.Minute, "the relay", func() bool { return len(a.frontEnd.fleet.Nodes()) == 1 })
+					return a
+				}
+			}
+			migration(&o.Config, crashy)
+			relay := start(t, o)
+			apis := front(relay)
+			players, code := newMatch(t, 3, func(int) *api.Client { return apis.caller(secret) })
+			rest := leaveHost(t, players, c.how)
+			var held client.Ticket
+			if c.held {
+				held = rest[0].reserveFirst(t, code)
+			}
+			time.Sleep(c.after)
+			for _, p := range rest {
+				if c.disposed {
+					_ = p.socket.Close()
+				}
+			}
+			relay.cancel()
+			if err := <-relay.ended; err != nil {
+				t.Fatal(err)
+			}
+			o.Fresh, o.Config.UDP = false, []config.Addr{{AddrPort: relay.Listeners()[0].Addr}}
+			relay = start(t, o)
+			if apis = front(relay); !c.fleet {
+				for _, p := range rest {
+					p.api = apis.caller(secret)
+				}
+			}
+			back := time.Now()
+			if c.held {
+				rest[0].takePlace(t, held)
+			}
+			resumeAll(t, slices.DeleteFunc(slices.Clone(rest), (*participant).isHost), code)
+			t.Logf("all play on after %v", time.Since(back).Round(time.Millisecond))
+			exchange(t, rest)
 		})
 	}
 }

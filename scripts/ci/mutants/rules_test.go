@@ -1300,7 +1300,7 @@ var rules = []mutant{
 	{
 		rule: "migration: a player that the host removed is none",
 		in:   "engine",
-		old:  `!a.RemovedByHost || host.Links < host.Removals`,
+		old:  `!m.isRemoved || host.Links < host.Removals`,
 		now:  `true || host.Links < host.Removals`,
 		by:   killer{"./engine", "TestMigrationDepartures", ""},
 	},
@@ -1314,8 +1314,8 @@ var rules = []mutant{
 	{
 		rule: "migration: a player that closed its link as its host left is one",
 		in:   "engine",
-		old:  `	return isLeaving(a.UnlinkedAt, host.Heard) &&`,
-		now:  `	return isLeaving(a.UnlinkedAt, host.Heard) && a.RemovedByHost &&`,
+		old:  `	return m.isLinked || isLeaving(m.unlinkedAt, host.Heard) &&`,
+		now:  `	return m.isLinked || isLeaving(m.unlinkedAt, host.Heard) && m.isRemoved &&`,
 		by:   killer{"./engine", "TestMigrationDepartures", ""},
 	},
 	{
@@ -1363,15 +1363,15 @@ var rules = []mutant{
 	{
 		rule: "migration: one candidate at a time",
 		in:   "engine",
-		old:  `if !taken || c.isSamePlayer(&x, joiner) {`,
-		now:  `if true || !taken || c.isSamePlayer(&x, joiner) {`,
+		old:  `if !taken || player.holds(&x) {`,
+		now:  `if true || !taken || player.holds(&x) {`,
 		by:   killer{"./engine", "TestMigrationTakeOver", ""},
 	},
 	{
 		rule: "migration: a player holds one reservation",
 		in:   "engine",
-		old:  `x.Individual && joiner.Is(table.Individual) && x.Player == player`,
-		now:  `false && x.Player == player`,
+		old:  `x.Individual && m.individual && x.Player == m.player`,
+		now:  `false && x.Player == m.player`,
 		by:   killer{"./engine", "TestMigrationSamePlayer", ""},
 	},
 	{
@@ -1391,16 +1391,30 @@ var rules = []mutant{
 	{
 		rule: "migration: a player that asks again gets no more time",
 		in:   "engine",
-		old:  `			x.Since = old.Since`,
-		now:  `			_ = old.Since`,
+		old:  `		x.Since = old.Since`,
+		now:  `		_ = old.Since`,
 		by:   killer{"./engine", "TestMigrationAgain", ""},
 	},
 	{
 		rule: "migration: a host that is back keeps its place",
 		in:   "engine",
-		old:  `live && c.isSilent(&host, now) || c.migrations.migrationOf(former, now) != nil {`,
-		now:  `live && host.ID == former || c.migrations.migrationOf(former, now) != nil {`,
+		old:  `live && c.isSilent(&host, now) || awaited || c.migrations.migrationOf(former, now) != nil {`,
+		now:  `live && host.ID == former || awaited || c.migrations.migrationOf(former, now) != nil {`,
 		by:   killer{"./engine", "TestMigrationReturn", ""},
+	},
+	{
+		rule: "migration: a host that had left does not come back after a crash",
+		in:   "engine",
+		old:  `if x.Flags&statefile.Left != 0 && s.window != 0 {`,
+		now:  `if false && s.window != 0 {`,
+		by:   killer{"./engine", "TestCrashAfterDeparture", ""},
+	},
+	{
+		rule: "migration: a host that has not come back after a crash is silent",
+		in:   "engine",
+		old:  `return c.mayExist(id, now) && !(c.mayBeSilent(now) &&`,
+		now:  `return c.mayExist(id, now) && !(false && c.mayBeSilent(now) &&`,
+		by:   killer{"./engine", "TestCrashAfterDeparture", ""},
 	},
 	{
 		rule: "migration: only its owner says that a host leaves",
