@@ -379,6 +379,10 @@ func (c *control) checkHost(host proto.AllocationID, tenant uint64, now int64) e
 	case v != nil && v.Tenant == tenant:
 		return v.joinError()
 	case ok && e.Role == table.RoleHost && c.shared.table.Tenant(e.Handle) == tenant:
+		// One that never had a player may be silent for longer.
+		if c.migrations.window != 0 && e.Is(table.EverLinked) && c.isSilent(&e, now) {
+			return alloc.MigrationWaitError{Reason: "the host is silent, and no player has taken its place yet", RetryAfter: retryAfter}
+		}
 		return nil
 	case !ok && v == nil && c.mayExist(host, now):
 		return alloc.ErrUnavailable

@@ -215,7 +215,7 @@ func TestMigrationAfterTimeout(t *testing.T) {
 		}
 		r.mustAsk(0, r.host)
 		r.wantErrors(r.host, nil, waits)
-		if _, err := r.reserve(alloc.RoleJoiner, r.host, "new", 0); (err == nil) != (after < 30*time.Second) {
+		if _, err := r.reserve(alloc.RoleJoiner, r.host, "new", 0); !errors.Is(err, waits) {
 			t.Errorf("a join after %v: %v", after, err)
 		}
 	}
@@ -422,6 +422,28 @@ func TestMigrationChain(t *testing.T) {
 				t.Errorf("reported %+v", r.migrated)
 			}
 		})
+	}
+}
+
+// TestMigrationJoin: a join to a host that has crashed succeeds until its silence counts, and again if it
+// is back; a host that never had a player may be silent for longer.
+func TestMigrationJoin(t *testing.T) {
+	t.Parallel()
+	for _, players := range []int{0, 1} {
+		r := newMigrationRig(t, players)
+		r.stay(time.Second, true)
+		join := func(what string, want error) {
+			t.Helper()
+			if _, err := r.reserve(alloc.RoleJoiner, r.host, what, 0); !errors.Is(err, want) || want == nil && err != nil {
+				t.Errorf("%d players, a join %s: %v, want %v", players, what, err, want)
+			}
+		}
+		r.stay(defaultSilence-table250, false)
+		join("in time", nil)
+		r.stay(2*table250, false)
+		join("late", map[int]error{1: waits}[players])
+		r.fromHost(pingMessage(r.host.id))
+		join("when it is back", nil)
 	}
 }
 

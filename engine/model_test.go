@@ -218,6 +218,10 @@ func (m *model) reserve(c *mReservation) bool {
 		if host == nil || host.role != "host" || host.tenant != c.tenant || m.migrationOf(c.match) != nil {
 			return false
 		}
+		if host.everLinked && m.isSilent(host) {
+			m.cover("migration: a join to a silent host")
+			return false
+		}
 	}
 	return m.add(c)
 }

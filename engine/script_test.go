@@ -441,7 +441,7 @@ var modelRules = []string{
 	"migration: the host goes on without the player", "migration: the host is silent", "migration: the host was heard",
 	"migration: the new host is there", "migration: the new host has left too", "migration: granted",
 	"migration: granted again to the same player", "migration: another player has the place for a moment",
-	"migration: a player with too many hosts",
+	"migration: a player with too many hosts", "migration: a join to a silent host",
 	"migration: a candidate yields to a player that had no turn", "migration: a candidate yields to a player that had its turn",
 	"migration: the first BIND takes the place", "migration: a candidate ends",
 	"migration: a candidate binds and the place is not free", "migration: ends a silent host",

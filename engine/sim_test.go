@@ -376,11 +376,12 @@ func (s *sim) reserve(role alloc.Role, host *mReservation, tenant, player string
 		named = (*proto.AllocationID)(&host.id)
 	}
 	sealed := claimsOf(&c)
+	silent := s.model.hits["migration: a join to a silent host"]
 	err := s.control.reserve(&sealed, named, s.now)
 	if ok := s.model.reserve(card); ok != (err == nil) {
 		s.fail("reserve %s: engine says %v, model says %v", role, err, ok)
-	} else if v := s.model.migrationOf(card.match); host != nil && errors.Is(err, alloc.ErrMigration) != (v != nil && v.tenant == tenant) &&
-		!s.model.unsure[host.id] {
+	} else if v := s.model.migrationOf(card.match); host != nil && !s.model.unsure[host.id] && errors.Is(err, alloc.ErrMigration) !=
+		(v != nil && v.tenant == tenant || s.model.hits["migration: a join to a silent host"] > silent) {
 		s.fail("reserve a joiner of %x: engine says %v, model says otherwise", host.id, err)
 	} else if ok {
 		s.cards = append(s.cards, card)
