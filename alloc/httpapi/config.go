@@ -75,7 +75,8 @@ type Config struct {
 	// ServerPerMinute is the same for a backend; 0 means 6000.
 	ServerPerMinute int
 	// AddressPerMinute limits the requests per minute from one client address without
-	// a valid token, of all calls; 0 means 120. An IPv6 address counts by its /56.
+	// a valid token, of all calls, and those of /openapi.yaml; 0 means 120. An IPv6 address
+	// counts by its /56.
 	AddressPerMinute int
 	// FailedJoinsPerMinute limits the joins with a code that does not exist, per
 	// minute, of one player; it is also the burst. All players of a tenant at one

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"compress/gzip"
 	"errors"
 	"io"
 	"maps"
@@ -123,7 +124,9 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{PlayerPerMinute: 30, Authenticate: known})
 	d := loadDescription(t, x)
-	wantStatus(t, d.get(t, x, "/openapi.yaml", "", ""), 200)
+	again := newRequest(http.MethodGet, "/openapi.yaml", "", "")
+	again.Header.Set("If-None-Match", d.get(t, x, "/openapi.yaml", "", "").Header().Get("ETag"))
+	wantStatus(t, d.check(t, x, again, ""), 304)
 	wantStatus(t, d.get(t, x, "/v1/regions", "unavailable", ""), 503)
 	wantStatus(t, d.get(t, x, "/v1/regions", "expired", ""), 401)
 
@@ -199,6 +202,9 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	wantStatus(t, d.get(t, x, "/v1/regions", tokenAnna, ""), 429)
 	wantStatus(t, d.post(t, x, "/v1/regions/choose", tokenAnna, choose), 429)
 
+	for d.get(t, x, "/openapi.yaml", "", "").Code != 429 {
+	}
+
 	if seen, all := slices.Sorted(maps.Keys(d.seen)), d.described(); !slices.Equal(seen, all) {
 		t.Errorf("seen      %v\ndescribed %v", seen, all)
 	}
@@ -260,4 +266,35 @@ func TestSpecIsServedAndSmall(t *testing.T) {
 	if rec.Body.String() != spec || rec.Body.Len() > maxAnswer {
 		t.Errorf("%d bytes, the embedded document has %d", rec.Body.Len(), len(spec))
 	}
+	compressed := newRequest(http.MethodGet, "/openapi.yaml", "", "")
+	compressed.Header.Set("Accept-Encoding", "br, gzip")
+	rec = x.do(compressed)
+	size := rec.Body.Len()
+	unzipped, err := gzip.NewReader(rec.Body)
+	if err != nil || rec.Header().Get("Content-Encoding") != "gzip" || size > len(spec)/3 {
+		t.Fatalf("%d bytes with %v, %v", size, rec.Header(), err)
+	}
+	if text, err := io.ReadAll(unzipped); err != nil || string(text) != spec {
+		t.Errorf("%d bytes after gzip, %v", len(text), err)
+	}
+	if got := rec.Header(); got.Get("Cache-Control") != specMaxAge || got.Get("Vary") != "Accept-Encoding" {
+		t.Errorf("it cannot be cached: %v", got)
+	}
+}
+
+// TestSpecIsLimited: one address cannot ask for it without end, and the calls of a player there are
+// served.
+func TestSpecIsLimited(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t, Config{AddressPerMinute: 10})
+	spec := func() *http.Request { return newRequest(http.MethodGet, "/openapi.yaml", "", "") }
+	rec := spend(t, x, spec, 10)
+	wantProblem(t, rec, 429, 15429)
+	if got := rec.Header(); got.Get("Cache-Control") != "no-store" || got.Get("Retry-After") == "" {
+		t.Errorf("the refusal has %v", got)
+	}
+	other := spec()
+	other.RemoteAddr = "198.51.100.7:4000"
+	wantStatus(t, x.do(other), 200)
+	wantStatus(t, x.do(regionsOf(tokenAnna)()), 200)
 }
