@@ -141,6 +141,31 @@ func TestTakeBack(t *testing.T) {
 	}
 }
 
+// TestTakeBackTooEarly: a player that was bound for less than establishedTicks, and silent for longer
+// than heldTicks, does not take its endpoint back while forged messages hold it.
+func TestTakeBackTooEarly(t *testing.T) {
+	r := newRig(t, Config{})
+	host, attacker := r.host(udpN(0), 4), r.host(udpN(2), 1)
+	victim := r.joiner(udpN(1), host)
+	r.advance(2500 * time.Millisecond)
+	r.bind(attacker, udpN(1), 2)
+	back := func(nonce uint16) bool {
+		r.feed(udpN(1), signed(victim, nonce, victim.key))
+		return r.entry(victim).Endpoint == udpN(1)
+	}
+	for nonce := range uint16(3) {
+		r.feed(udpN(1), pingMessage(attacker.id))
+		if back(2 + nonce) {
+			t.Fatal("SECURITY.md has it as an exception")
+		}
+		r.advance(time.Second)
+	}
+	r.advance(heldTicks * table.TickMillis * time.Millisecond)
+	if !back(5) {
+		t.Error("it stays out when the attack is over")
+	}
+}
+
 // TestSquatting: a BIND with a forged source does not keep the player of that address out.
 func TestSquatting(t *testing.T) {
 	r := newRig(t, Config{})
