@@ -249,6 +249,7 @@ func (s streams) withState(mode process.Mode) cli.ActionFunc {
 		}
 		o.Locks, o.OnReady = locks(dir), dir.NoteHolder
 		o.StateFile, o.SessionFile, o.UsageFile, o.BanFile = dir.Allocations(), dir.Sessions(), dir.Usage(), dir.Bans()
+		o.SignOutFile = dir.SignOuts()
 		return s.start(ctx, o)
 	}
 }

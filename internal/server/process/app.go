@@ -48,6 +48,9 @@ type Options struct {
 	// BanFile is the path of the file of the operator's bans, if the process is not of a fleet.
 	// Empty: bans end with the process.
 	BanFile string
+	// SignOutFile is the path of the file of sign-outs of the console. Empty: its sessions end with
+	// the process.
+	SignOutFile string
 	// Logger is required. It gets no line per datagram.
 	Logger *slog.Logger
 	// Version, Revision and GoVersion are shown to the operator.

@@ -152,7 +152,7 @@ func (a *App) buildOperator(m *metrics.Metrics) error {
 			Workers: func() []engine.WorkerStats { return a.relay.stats().Workers },
 			Ready:   a.ready.check,
 		},
-		Access: admin.Access{Sessions: admin.NewSessions(), Audit: slog.New(s.audit)},
+		Access: admin.Access{Sessions: admin.NewSessions(a.opts.SignOutFile, a.opts.Logger), Audit: slog.New(s.audit)},
 		Nodes:  now.nodes, Logger: a.opts.Logger,
 		Console: page, Docs: site.Handler(manual, "/docs/"),
 		Flight: &s.flight, Canaries: &s.canaries,

@@ -20,6 +20,7 @@ const (
 	sessionsName    = "sessions"
 	usageName       = "usage"
 	bansName        = "bans"
+	signOutsName    = "signouts"
 	tempName        = identityName + keyfile.Suffix
 	// mountName is in the root of a new file system.
 	mountName = "lost+found"
@@ -60,6 +61,9 @@ func (d *Dir) Usage() string { return filepath.Join(d.path, usageName) }
 
 // Bans returns the name of the file that holds whom the operator has banned.
 func (d *Dir) Bans() string { return filepath.Join(d.path, bansName) }
+
+// SignOuts returns the name of the file of sessions of the console that were signed out.
+func (d *Dir) SignOuts() string { return filepath.Join(d.path, signOutsName) }
 
 // Open locks the directory at path for this process. On first use it creates the
 // directory and the identity, and logs that. The directory and its files must belong to

@@ -7,9 +7,12 @@
 //	lock        held while a process uses the directory, with its process id
 //	allocations what a restart must know of each allocation, see engine/internal/statefile
 //	sessions    the DTLS sessions that go on after a restart, see engine/internal/statefile
+//	usage       what projects have used in all runs
+//	bans        whom the operator has banned
+//	signouts    the sessions of the console that were signed out
 //	*.counter   show whether an older copy of allocations or sessions was put back
 //
-// The last three may be in a directory of their own, see [Dir.UseRuntime].
+// Allocations, sessions and their counters may be in a directory of their own, see [Dir.UseRuntime].
 //
 // The identity is one file, which is either complete or absent: it is written to a
 // temporary name, synced and renamed, and the directory is synced. Nothing is repaired.

@@ -87,7 +87,7 @@ type Access struct {
 func newAccess(cfg *Access, console bool) access {
 	a := access{secret: cfg.Token, token: cfg.Token != "", public: cfg.AllowAnyHost, console: console, sessions: cfg.Sessions}
 	if a.sessions == nil {
-		a.sessions = NewSessions()
+		a.sessions = NewSessions("", slog.New(slog.DiscardHandler))
 	}
 	a.oidc = newOIDCSignIn(cfg.OIDC)
 	a.digest = sha256.Sum256([]byte(cfg.Token))

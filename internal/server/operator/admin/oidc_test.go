@@ -26,7 +26,7 @@ type oidcRig struct {
 }
 
 func newOIDCRig(t *testing.T) *oidcRig {
-	r := &oidcRig{Issuer: oidctest.New(t), t: t, sessions: NewSessions()}
+	r := &oidcRig{Issuer: oidctest.New(t), t: t, sessions: NewSessions("", slog.New(slog.DiscardHandler))}
 	r.cfg = OIDC{
 		Issuer: r.URL, ClientID: "ferry",
 		Operators: []string{"Ann@example.org", "group:ops"}, Viewers: []string{"vic@example.org", "group:all"},

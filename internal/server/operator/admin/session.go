@@ -53,14 +53,24 @@ func (s *session) name() string { return fmt.Sprintf("session %x", s.id[:4]) }
 type Sessions struct {
 	now    func() time.Time
 	failed failedSignIns
+	file   string // of sign-outs; empty: none
+	log    *slog.Logger
+	began  time.Time
 
-	mu      sync.Mutex // guards revoked
+	saving sync.Mutex // held while the file is written; taken before mu
+
+	mu      sync.Mutex // guards revoked and loaded
 	revoked map[[sessionIDLen]byte]time.Time
+	loaded  bool // from the file
 }
 
-// NewSessions returns the sessions of a process. They outlive a reload of the settings.
-func NewSessions() *Sessions {
-	return &Sessions{now: time.Now, revoked: map[[sessionIDLen]byte]time.Time{}}
+// NewSessions returns the sessions of a process. They outlive a reload of the settings. The file
+// has the sign-outs, for the next process. Without one (empty), a session of an earlier process is
+// not good, since it may have been signed out.
+func NewSessions(file string, log *slog.Logger) *Sessions {
+	return &Sessions{
+		now: time.Now, file: file, log: log, began: time.Now().Truncate(time.Second), revoked: map[[sessionIDLen]byte]time.Time{},
+	}
 }
 
 func (s *Sessions) issue(token, grant, person string) string {
@@ -103,8 +113,12 @@ func (s *Sessions) parse(value, token string) (v session, ok bool) {
 	v.end = time.Unix(int64(binary.BigEndian.Uint64(b[sessionIDLen:])), 0)
 	text := string(b[sessionHead:])
 	v.grant, v.person = text[:b[sessionHead-1]], text[b[sessionHead-1]:]
+	if s.file == "" && v.end.Add(-sessionFor).Before(s.began) {
+		return v, false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.load()
 	_, out := s.revoked[v.id]
 	return v, !out && s.now().Before(v.end)
 }
@@ -120,8 +134,8 @@ func (s *Sessions) of(r *http.Request, token string) (session, bool) {
 
 func (s *Sessions) revoke(r *http.Request, token string) {
 	for _, c := range r.CookiesNamed(sessionCookie) {
-		if v, ok := s.parse(c.Value, token); ok {
-			s.use(v.id, v.end)
+		if v, ok := s.parse(c.Value, token); ok && s.use(v.id, v.end) {
+			s.save()
 		}
 	}
 }

@@ -1,8 +1,12 @@
 package admin
 
 import (
+	"bytes"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,10 +21,16 @@ type consolePages struct {
 }
 
 func newConsolePages(token string) *consolePages {
-	p := &consolePages{sessions: NewSessions(), now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-	p.sessions.now = func() time.Time { return p.now }
-	p.restart(token)
+	p := &consolePages{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	p.begin("", token)
 	return p
+}
+
+// begin is another process, with a file of sign-outs or without.
+func (p *consolePages) begin(file, token string) {
+	p.sessions = NewSessions(file, slog.New(slog.DiscardHandler))
+	p.sessions.now, p.sessions.began = func() time.Time { return p.now }, p.now
+	p.restart(token)
 }
 
 // restart makes the pages again, as a reload does.
@@ -53,7 +63,8 @@ func (p *consolePages) signIn(t *testing.T) *http.Cookie {
 // TestSession: the cookie of a sign-in is as good as the token, until it ends.
 func TestSession(t *testing.T) {
 	t.Parallel()
-	p := newConsolePages(sessionToken)
+	p, file := newConsolePages(sessionToken), filepath.Join(t.TempDir(), "signouts")
+	p.begin(file, sessionToken)
 	expect := func(what string, want int, cookies ...*http.Cookie) {
 		t.Helper()
 		for _, path := range []string{"/stats", "/console/data/events"} {
@@ -91,9 +102,8 @@ func TestSession(t *testing.T) {
 	}
 	p.restart(sessionToken)
 	expect("after a reload", http.StatusOK, cookie)
-	p.sessions = NewSessions()
-	p.sessions.now = func() time.Time { return p.now }
-	p.restart(sessionToken)
+	p.now = p.now.Add(time.Second)
+	p.begin(file, sessionToken)
 	expect("after a restart", http.StatusOK, cookie)
 	p.restart("another-token-of-the-operator")
 	expect("after a change of the token", http.StatusUnauthorized, cookie)
@@ -107,8 +117,42 @@ func TestSession(t *testing.T) {
 	p.restart(sessionToken)
 	expect("after the sign-out and a reload", http.StatusUnauthorized, cookie)
 	expect("another session", http.StatusOK, other)
+	p.now = p.now.Add(time.Second)
+	p.begin(file, sessionToken)
+	expect("after the sign-out and a restart", http.StatusUnauthorized, cookie)
+	expect("another session after a restart", http.StatusOK, other)
+	third := p.signIn(t)
+	p.call("DELETE", "/console/login", "", third)
+	p.begin(file, sessionToken)
+	expect("the first one after another sign-out", http.StatusUnauthorized, cookie)
+	p.begin("", sessionToken)
+	expect("a session of an earlier process without a file", http.StatusUnauthorized, other)
+	p.begin(file, sessionToken)
 	p.now = p.now.Add(sessionFor)
 	expect("after its end", http.StatusUnauthorized, other)
+}
+
+// TestDamagedSignOuts: a file that cannot be read is reported, and the next sign-out writes another one.
+func TestDamagedSignOuts(t *testing.T) {
+	t.Parallel()
+	for _, content := range []string{"{", `{"AAAA":1}`, `{"_":"x"}`} {
+		var log bytes.Buffer
+		p, file := newConsolePages(sessionToken), filepath.Join(t.TempDir(), "signouts")
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p.begin(file, sessionToken)
+		p.sessions.log = slog.New(slog.NewTextHandler(&log, nil))
+		cookie := p.signIn(t)
+		p.call("DELETE", "/console/login", "", cookie)
+		p.begin(file, sessionToken)
+		if got := p.call("GET", "/stats", "", cookie).Code; got != http.StatusUnauthorized {
+			t.Errorf("%s: status %d after the sign-out", content, got)
+		}
+		if n := strings.Count(log.String(), "sign-outs of the console are forgotten"); n != 1 {
+			t.Errorf("%s: %d lines:\n%s", content, n, &log)
+		}
+	}
 }
 
 // TestForeignSignIn: another site can neither sign in nor use a session.
@@ -134,7 +178,7 @@ func TestForeignSignIn(t *testing.T) {
 // ends first is forgotten first.
 func TestRevokedSessions(t *testing.T) {
 	t.Parallel()
-	s := NewSessions()
+	s := NewSessions("", slog.New(slog.DiscardHandler))
 	now := time.Now()
 	s.now = func() time.Time { return now }
 	var first, last string
