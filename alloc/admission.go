@@ -137,10 +137,20 @@ func (s *Service) admitAndReserve(
 ) (Reservation, error) {
 	if s.hooks.admit != nil {
 		if err := s.guard(&s.hooks.admits, func() error { return s.hooks.admit(ctx, q) }); err != nil {
+			if err != errHookPanic && ctx.Err() == nil && !isVerdict(err) {
+				s.hooks.admits.Failed(s.log, s.elapsed(), err)
+			}
 			return Reservation{}, err
 		}
 	}
 	return call()
+}
+
+// isVerdict reports whether an error of Admit says all. An ErrAdmissionUnavailable is of a program
+// that logs its own errors.
+func isVerdict(err error) bool {
+	_, denied := errors.AsType[DeniedError](err)
+	return denied || errors.Is(err, ErrProjectQuota) || errors.Is(err, ErrProjectInactive) || errors.Is(err, ErrAdmissionUnavailable)
 }
 
 // maxOutstandingTracked bounds the reservations tracked for all players together,

@@ -77,14 +77,14 @@ type ServiceConfig struct {
 	// if KeepCode did. Nil: only the store has codes. See engine.Server.KeepCode.
 	KeepCode func(ctx context.Context, host proto.AllocationID, code string) error
 	// Admit is called before each reservation that the other rules permit. An error
-	// refuses the reservation: DeniedError, ErrProjectQuota, ErrProjectInactive or
-	// ErrUnavailable. It may block until ctx ends and is called concurrently. Nil
+	// refuses the reservation: DeniedError, ErrProjectQuota, ErrProjectInactive, or
+	// another one, which is logged once a minute. It may block until ctx ends and is called concurrently. Nil
 	// admits all.
 	Admit func(ctx context.Context, q AdmissionRequest) error
 	// OnReserve is called after each reservation, before the caller gets it. It
 	// must not block and is called concurrently. Nil is allowed.
 	OnReserve func(e ReservationEvent)
-	// Logger receives panics of KeepCode, Admit and OnReserve. Nil: slog.Default.
+	// Logger receives panics of KeepCode, Admit and OnReserve, and errors of Admit. Nil: slog.Default.
 	Logger *slog.Logger
 	Now    func() time.Time
 	// Rand is the source of join codes. Nil: crypto/rand. One goroutine at a time

@@ -322,6 +322,29 @@ func TestHookPanics(t *testing.T) {
 	}
 }
 
+// TestAdmitErrorIsLogged: an error of the program's own refuses the reservation, and the log has it.
+func TestAdmitErrorIsLogged(t *testing.T) {
+	t.Parallel()
+	var log testkit.LogBuffer
+	own := errors.New("the database of projects is away")
+	r := enginetest.Start(t, engine.Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Hooks: engine.Hooks{
+		Admit: func(project string, _, _ int) error {
+			if project == "full" {
+				return alloc.ErrProjectQuota
+			}
+			return own
+		},
+	}})
+	for project, want := range map[string]error{"full": alloc.ErrProjectQuota, "other": own, "third": own} {
+		if _, err := r.ReserveHost(t.Context(), alloc.HostRequest{Tenant: alloc.Tenant{Project: project}, MaxConnections: 1}); !errors.Is(err, want) {
+			t.Errorf("%s: %v", project, err)
+		}
+	}
+	if text := log.String(); strings.Count(text, "hook=Admit") != 1 || !strings.Contains(text, own.Error()) || strings.Contains(text, "quota") {
+		t.Errorf("the log:\n%s", text)
+	}
+}
+
 // TestHookGoexit: a hook that ends its goroutine ends Run with an error.
 func TestHookGoexit(t *testing.T) {
 	t.Parallel()

@@ -244,9 +244,9 @@ func ticks(d time.Duration) table.Tick {
 // [Stats].
 type Hooks struct {
 	// Admit is called for each reservation with the live allocations of its project and the bound
-	// ones among them. Its error refuses the reservation, and so does a panic. No other
-	// reservation is made between the call and this one. It is not called for allocations that
-	// come back after a restart.
+	// ones among them. Its error refuses the reservation, as in alloc.ServiceConfig, and so does a
+	// panic. No other reservation is made between the call and this one. It is not called for
+	// allocations that come back after a restart.
 	Admit func(project string, allocations, players int) error
 	// OnReserve precedes all other events of the allocation, and the reservation's return.
 	OnReserve    func(ReserveEvent)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -103,7 +104,12 @@ func (g *hookGuard) hooks(h Hooks) Hooks {
 		h.Admit = func(project string, allocations, players int) (err error) {
 			err = errFault
 			defer g.end(g.begin(guarded))
-			return admit(project, allocations, players)
+			err = admit(project, allocations, players)
+			_, denied := errors.AsType[alloc.DeniedError](err)
+			if err != nil && !denied && !errors.Is(err, alloc.ErrProjectQuota) && !errors.Is(err, alloc.ErrProjectInactive) {
+				guarded.Failed(g.logger(), time.Duration(g.shared.clock())*time.Millisecond, err)
+			}
+			return err
 		}
 	}
 	h.OnReserve = guard(g, "OnReserve", h.OnReserve)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// logEvery is the shortest time between two lines about the panics of one function, and about its
-// slow calls.
+// logEvery is the shortest time between two lines about the panics of one function, about its
+// errors, and about its slow calls.
 const logEvery = time.Minute
 
 // Reporter logs what is wrong with one function. Any goroutine may call its methods.
@@ -25,6 +25,7 @@ type Reporter struct {
 	mu     sync.Mutex // guards what follows
 	panics lines
 	slow   lines
+	errors lines
 }
 
 type lines struct {
@@ -63,6 +64,15 @@ func (r *Reporter) Done(log *slog.Logger, now, took time.Duration, fault any) {
 			log.Warn("a hook is slow: "+r.Effect,
 				"hook", r.Name, "took", took, "threshold", r.Slow, "calls_since_last_line", calls)
 		}
+	}
+}
+
+// Failed reports an error of the program's own, of which the caller of the API learns nothing.
+func (r *Reporter) Failed(log *slog.Logger, now time.Duration, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if calls := r.errors.take(now); calls > 0 {
+		log.Error("a hook failed", "hook", r.Name, "error", err, "calls_since_last_line", calls)
 	}
 }
 
