@@ -3,9 +3,11 @@ package alloc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 
+	"github.com/ferryrelay/ferry/internal/base/unset"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -20,13 +22,19 @@ type Placer struct {
 // NewPlacer returns a Placer for these relays. order returns those that may take a host, the best one
 // first; a host goes to the first that is not full, draining or unavailable. It is called
 // concurrently and must not change its argument. Nil: in turn those relays whose [RelayConfig] has the
-// region of the host, or all if none has.
-func NewPlacer(relays []Relay, order func(r HostRequest, relays []Relay) []Relay) *Placer {
+// region of the host, or all if none has. The error is an [ErrConfig]: there is no relay, or one is nil.
+func NewPlacer(relays []Relay, order func(r HostRequest, relays []Relay) []Relay) (*Placer, error) {
+	if len(relays) == 0 {
+		return nil, fmt.Errorf("%w: a Placer without relays", ErrConfig)
+	}
+	if i := slices.IndexFunc(relays, func(r Relay) bool { return unset.IsNil(r) }); i >= 0 {
+		return nil, fmt.Errorf("%w: relay %d of a Placer is nil", ErrConfig, i)
+	}
 	p := &Placer{relays: append([]Relay(nil), relays...), order: order}
 	if order == nil {
 		p.order = p.inTurn
 	}
-	return p
+	return p, nil
 }
 
 func (p *Placer) inTurn(r HostRequest, relays []Relay) []Relay {
@@ -36,9 +44,6 @@ func (p *Placer) inTurn(r HostRequest, relays []Relay) []Relay {
 	})
 	if len(there) > 0 {
 		relays = there
-	}
-	if len(relays) == 0 {
-		return nil
 	}
 	n := int(p.turn.Add(1)-1) % len(relays)
 	return append(append([]Relay(nil), relays[n:]...), relays[:n]...)

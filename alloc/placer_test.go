@@ -27,7 +27,7 @@ func TestPlacer(t *testing.T) {
 	} {
 		relays := []*fakeRelay{newFakeRelay(), newFakeRelay()}
 		relays[0].hostErr, relays[1].hostErr = c.first, c.second
-		p := alloc.NewPlacer([]alloc.Relay{relays[0], relays[1]}, func(_ alloc.HostRequest, all []alloc.Relay) []alloc.Relay { return all })
+		p := newPlacer(t, func(_ alloc.HostRequest, all []alloc.Relay) []alloc.Relay { return all }, relays[0], relays[1])
 		if _, err := p.ReserveHost(t.Context(), alloc.HostRequest{}); !errors.Is(err, c.want) {
 			t.Errorf("%s: error %v", name, err)
 		}
@@ -39,7 +39,7 @@ func TestPlacer(t *testing.T) {
 	}
 
 	relays := []*fakeRelay{newFakeRelay(), newFakeRelay()}
-	p := alloc.NewPlacer([]alloc.Relay{relays[0], relays[1]}, nil)
+	p := newPlacer(t, nil, relays[0], relays[1])
 	_, err := p.Describe(t.Context(), proto.AllocationID{1})
 	if !errors.Is(err, alloc.ErrNotFound) {
 		t.Errorf("no relay has it: %v", err)
@@ -55,9 +55,25 @@ func TestPlacer(t *testing.T) {
 	if _, err := p.Describe(t.Context(), host.ID); err != nil {
 		t.Errorf("the second relay has it: %v", err)
 	}
-	if _, err := alloc.NewPlacer(nil, nil).ReserveHost(t.Context(), alloc.HostRequest{}); !errors.Is(err, alloc.ErrUnavailable) {
-		t.Errorf("no relays: %v", err)
+}
+
+// TestPlacerOfNil: a relay that was not set is an error of the constructor, not of the first call.
+func TestPlacerOfNil(t *testing.T) {
+	t.Parallel()
+	for _, relays := range [][]alloc.Relay{nil, {}, {nil}, {newFakeRelay(), nil}, {newFakeRelay(), (*fakeRelay)(nil)}} {
+		if p, err := alloc.NewPlacer(relays, nil); p != nil || !errors.Is(err, alloc.ErrConfig) {
+			t.Errorf("%v: %v, %v", relays, p, err)
+		}
 	}
+}
+
+func newPlacer(t *testing.T, order func(alloc.HostRequest, []alloc.Relay) []alloc.Relay, relays ...alloc.Relay) *alloc.Placer {
+	t.Helper()
+	p, err := alloc.NewPlacer(relays, order)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 type regionalRelay struct {
@@ -70,7 +86,7 @@ func (r regionalRelay) RelayConfig() alloc.RelayConfig { return alloc.RelayConfi
 func TestPlacerRegions(t *testing.T) {
 	t.Parallel()
 	relays := []*fakeRelay{newFakeRelay(), newFakeRelay(), newFakeRelay()}
-	p := alloc.NewPlacer([]alloc.Relay{regionalRelay{relays[0], "eu"}, regionalRelay{relays[1], "us"}, regionalRelay{relays[2], "us"}}, nil)
+	p := newPlacer(t, nil, regionalRelay{relays[0], "eu"}, regionalRelay{relays[1], "us"}, regionalRelay{relays[2], "us"})
 	for _, region := range []string{"us", "us", "us", "us", "eu", "eu", "eu"} {
 		if _, err := p.ReserveHost(t.Context(), alloc.HostRequest{Region: region}); err != nil {
 			t.Fatal(err)

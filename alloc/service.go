@@ -27,7 +27,7 @@ const (
 	DefaultBindTimeout    = 10 * time.Second
 )
 
-// ErrConfig is wrapped by the errors of [NewService], with the name of the field.
+// ErrConfig is wrapped by the errors of [NewService], with the name of the field, and of [NewPlacer].
 var ErrConfig = errors.New("alloc: invalid configuration")
 
 // ServiceConfig configures a [Service]. Relay, Store and Regions are required.

@@ -282,7 +282,11 @@ func TestPlacer(t *testing.T) {
 	second := relaytest.Start(t, relay.Config{
 		Service: alloc.ServiceConfig{Store: store},
 		Place: func(own alloc.Relay) alloc.Relay {
-			return alloc.NewPlacer([]alloc.Relay{own, first.Reserver()}, nil)
+			p, err := alloc.NewPlacer([]alloc.Relay{own, first.Reserver()}, nil)
+			if err != nil {
+				t.Error(err)
+			}
+			return p
 		},
 	})
 	for range 4 {
