@@ -64,8 +64,10 @@ type Filter struct {
 	// Match is the id of a host: it and its joiners.
 	Match proto.AllocationID
 	// Player is alloc.HashPlayer of the player for whom it was reserved.
-	Player  alloc.PlayerHash
-	Binding Binding
+	Player alloc.PlayerHash
+	// Individual selects those of one player, not of many that share a token, see alloc.Caller.
+	Individual bool
+	Binding    Binding
 	// Transport is that of [Allocation].
 	Transport string
 }
@@ -135,6 +137,7 @@ func (c *control) matches(f *Filter, e *table.Entry) bool {
 		f.Role != alloc.RoleNone && alloc.Role(e.Role) != f.Role,
 		f.Match != proto.AllocationID{} && a.Match != f.Match,
 		f.Player != alloc.PlayerHash{} && c.shared.table.Player(e.Handle) != f.Player,
+		f.Individual && !e.Is(table.Individual),
 		f.Binding == OnlyBound && !bound, f.Binding == OnlyUnbound && bound,
 		f.Transport != "" && c.shared.rules.transports[e.Endpoint.Kind()] != f.Transport:
 		return false

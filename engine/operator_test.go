@@ -75,7 +75,7 @@ func TestListingFilters(t *testing.T) {
 	t.Parallel()
 	r, host, p := drainMatch(t, engine.Config{})
 	other := alloc.Tenant{Project: "other"}
-	res, err := r.ReserveHost(t.Context(), alloc.HostRequest{Tenant: other, MaxConnections: 9})
+	res, err := r.ReserveHost(t.Context(), alloc.HostRequest{Tenant: other, MaxConnections: 9, Individual: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +91,7 @@ func TestListingFilters(t *testing.T) {
 		"bound":        {engine.Filter{Binding: engine.OnlyBound}, []proto.AllocationID{host.Cred.ID, p.Cred.ID}},
 		"not bound":    {engine.Filter{Binding: engine.OnlyUnbound}, []proto.AllocationID{res.ID}},
 		"tenant":       {engine.Filter{Tenant: other.Hash()}, []proto.AllocationID{res.ID}},
+		"individuals":  {engine.Filter{Individual: true}, []proto.AllocationID{res.ID}},
 		"project":      {engine.Filter{Project: other.Project}, []proto.AllocationID{res.ID}},
 		"no project":   {engine.Filter{Project: "nowhere"}, nil},
 		"by UDP":       {engine.Filter{Transport: "udp4"}, []proto.AllocationID{host.Cred.ID, p.Cred.ID}},

@@ -221,7 +221,7 @@ func newTokenTable(tokens []Token) (tokenTable, error) {
 			errs = append(errs, fmt.Errorf("%w: tokens[%d]: %w", ErrConfig, i, err))
 			continue
 		}
-		table[key] = Identity{Tenant: t.tenant(), Player: t.player(), Kind: t.Kind}.toPrincipal()
+		table[key] = Identity{Tenant: t.tenant(), Player: t.PlayerName(), Kind: t.Kind}.toPrincipal()
 	}
 	return table, errors.Join(errs...)
 }
@@ -320,12 +320,13 @@ func validSecret(s string) bool {
 	return true
 }
 
-// player returns the name of the player. A derived one is a digest with a prefix, so
-// that it is not the digest in the table of tokens.
-func (t Token) player() string {
+// PlayerName returns the name that allocations of the token's holders have: Player, or one that is
+// derived from the secret.
+func (t Token) PlayerName() string {
 	if t.Player != "" {
 		return t.Player
 	}
+	// A digest with a prefix, so that it is not the one in the table of tokens.
 	sum := sha256.Sum256([]byte("ferry player\x00" + t.Secret))
 	return tokenName + hex.EncodeToString(sum[:16])
 }

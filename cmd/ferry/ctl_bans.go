@@ -25,22 +25,23 @@ func banCommand() ctlCommand {
 		Description: `PREFIX is a network or an address; an IPv6 address stands for its /56. No player can allocate,
 join, bind or connect from there, and players that play from there over UDP or WebSocket
 are removed at once. Backends with a token of kind server can call the API from there.
-With --player it bans a player of a project: API calls with a token of that player are
-refused with 403 and the reason, and its allocations end. A ban survives restarts. An API
-process bans in its whole fleet, within 2 s.
+With --player it bans a player of a project, which is a subject of an issuer's tokens or a
+player that a backend names: its calls, and those for it, are refused with 403 and the
+reason, and its allocations end. A name that many players may share, as that of a static
+token, is refused. A ban survives restarts. An API process bans in its whole fleet, within
+2 s.
 
-A prefix wider than /24, or /48 of IPv6, prints first how many play from there and would be
-removed, and asks for confirmation; a script gives --yes.
+It prints first what the ban ends now and shuts out, and asks for confirmation; a script
+gives --yes.
 
 Examples:
    ferry ctl ban 192.0.2.7 --for 1h --reason "flood"
-   ferry ctl ban 2001:db8:7::/48
-   ferry ctl ban 198.51.0.0/16 --yes
+   ferry ctl ban 2001:db8:7::/48 --yes
    ferry ctl ban --player ann --project my-game --environment production --for 168h --reason "cheats"`,
 		Flags: append(append(answerFlags(), bannedPlayerFlags()...),
 			&cli.DurationFlag{Name: "for", Usage: "ban for this time, 1s to 10 years", Value: 24 * time.Hour},
 			&cli.StringFlag{Name: "reason", Usage: "`TEXT` for the player and for ferry ctl bans"},
-			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "ban a wide prefix without a question"},
+			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "ban without a question"},
 		),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
 		query, err := banQuery(cmd, "name a PREFIX or a --player")

@@ -188,26 +188,37 @@ func TestCtl(t *testing.T) {
 	o.refuses("ctl nodes", "nothing listens at "+o.admin)
 }
 
-// TestCtlBans: a wide ban says first whom it removes and asks, and a prefix removes the bans of it and
+// TestCtlBans: each ban says first what it ends and shuts out, and asks, and a prefix removes the bans of it and
 // inside it.
 func TestCtlBans(t *testing.T) {
 	t.Parallel()
 	o := operate(t, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--workers", "1")
 	o.match()
+	const ask = "ferry: nobody was banned: give --yes to ban without a question on a terminal\n"
 	for _, c := range []struct {
 		args, code, stdout, stderr string
 	}{
-		{"ban 127.0.0.0/8", "1", "", "the ban of 127.0.0.0/8 would remove now: hosts 1 (each with its match), joiners 1, " +
-			"WebSocket connections 0\nferry: 127.0.0.0/8 is a wide network: give --yes"},
-		{"ban 10.0.0.0/8 --yes", "0", "10.0.0.0/8 banned until", "hosts 0 (each with its match), joiners 0"},
-		{"ban 10.1.0.0/24", "0", "10.1.0.0/24 banned until", ""},
-		{"ban 10.2.3.4 --reason flood", "0", "10.2.3.4/32 banned until", ""},
-		{"ban 2001:db8::1", "0", "2001:db8::/56 banned until", ""},
-		{"ban --player ann --project dev --environment dev", "0", "player ann of dev/dev banned until", ""},
+		{"ban 127.0.0.0/8", "1", "", "The ban of 127.0.0.0/8 ends now: hosts 1 (each with its match; others in these matches: 0), joiners 1, " +
+			"WebSocket connections 0. All players of this network are shut out: allocate, join and migrate are refused, and what they send " +
+			"is dropped. Calls of backends with a token of kind server are not refused.\n" + ask},
+		{"ban 192.0.2.7", "1", "", "The ban of 192.0.2.7/32 ends now: hosts 0, joiners 0"},
+		{"ban 192.0.2.7", "1", "", ask},
+		{"ban --player ann --project dev --environment dev", "1", "", "The ban of player ann of dev/dev ends now: hosts 0, joiners 0. " +
+			"Allocate, join and migrate of this player are refused, also when a backend calls for it.\n" + ask},
+		{"ban --yes --player anonymous-1 --project dev --environment dev", "1", "", "anonymous-1 is a caller without a token, which has " +
+			"another name with each call: ban its network\n"},
+		{"ban --yes 0.0.0.0/0", "1", "", "ferry: ban: 0.0.0.0/0 is larger than a /8\n"},
+		{"ban --yes nonsense", "1", "", "neither an address nor a prefix"},
+		{"ban 10.0.0.0/8 --curl", "0", "-X POST '", ""},
+		{"ban 10.0.0.0/8 --yes", "0", "10.0.0.0/8 banned until", "hosts 0, joiners 0"},
+		{"ban 10.1.0.0/24 -y", "0", "10.1.0.0/24 banned until", "hosts 0"},
+		{"ban 10.2.3.4 --yes --reason flood", "0", "10.2.3.4/32 banned until", "hosts 0"},
+		{"ban 2001:db8::1 --yes", "0", "2001:db8::/56 banned until", "The ban of 2001:db8::/56 ends now"},
+		{"ban --yes --player ann --project dev --environment dev", "0", "player ann of dev/dev banned until", "ends now"},
 		{"unban 10.9.9.9", "1", "", "no ban is of 10.9.9.9/32, which is inside of a banned network: 10.0.0.0/8 ("},
 		{"unban 10.2.0.0/16", "0", "removed: 10.2.3.4/32, until ", ""},
 		{"unban 10.1.0.0/24", "0", "still banned, as a part of 10.0.0.0/8 until", ""},
-		{"ban 10.1.0.0/24", "0", "banned", ""},
+		{"ban 10.1.0.0/24 --yes", "0", "banned", "ends now"},
 		{"unban 10.0.0.0/8", "0", "removed: 10.1.0.0/24, until ", ""},
 		{"unban 10.0.0.0/8", "1", "", "no ban is of 10.0.0.0/8 or of a network inside it"},
 		{"unban 2001:db8::/32", "0", "removed: 2001:db8::/56, until ", ""},

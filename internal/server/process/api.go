@@ -123,15 +123,18 @@ func newAPI(c *config.Config, mode Mode, h httpapi.Config) (*httpapi.Handler, er
 	h.ServerFailedJoinsPerMinute = max(c.ServerPerMinute/10, 1) // of hosts that have just ended; more is guessing
 	h.TrustedProxies, h.AllowOrigins = trustedProxies(c), origins(c)
 	for i, t := range c.Tokens {
-		kind, err := httpapi.ParseKind(t.Kind)
+		token, err := apiToken(&t)
 		if err != nil {
 			return nil, fmt.Errorf("app: tokens[%d]: %w", i, err)
 		}
-		h.Tokens = append(h.Tokens, httpapi.Token{
-			Secret: string(t.Secret), Project: t.Project, Environment: t.Environment, Player: t.Player, Kind: kind,
-		})
+		h.Tokens = append(h.Tokens, token)
 	}
 	return httpapi.New(h)
+}
+
+func apiToken(t *config.Token) (httpapi.Token, error) {
+	kind, err := httpapi.ParseKind(t.Kind)
+	return httpapi.Token{Secret: string(t.Secret), Project: t.Project, Environment: t.Environment, Player: t.Player, Kind: kind}, err
 }
 
 func withWebSocket(api http.Handler, at *websocket.Transport) http.Handler {

@@ -196,6 +196,7 @@ func (a *App) finish() (err error) {
 	if a.bans, err = newBanKeeper(o, a.relay, a.store); err != nil {
 		return err
 	}
+	a.bans.tokens = func() []config.Token { return a.settings.current().Config.Tokens }
 	a.players.bans = &a.bans.list
 	a.parts.add(part{name: "bans", run: a.bans.run})
 	m := a.newMetrics()

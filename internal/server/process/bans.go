@@ -8,18 +8,22 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/base/keyfile"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
+	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/ban"
 	"github.com/ferryrelay/ferry/proto"
@@ -56,6 +60,8 @@ type banKeeper struct {
 	file      string   // without a store; empty: the bans end with the process
 	relay     bannedRelay
 	websocket bannedWebSocket // nil: there is none
+	tokens    func() []config.Token
+	anonymous bool // players need no token
 	log       *slog.Logger
 	now       func() time.Time
 
@@ -112,7 +118,8 @@ func openBans(file string) ([]ban.Ban, error) {
 // its fleet, nil without one. It reads the file.
 func newBanKeeper(o *Options, r *localRelay, store *redisstore.Stores) (*banKeeper, error) {
 	k := &banKeeper{
-		log: o.Logger, now: time.Now, writes: true, began: time.Now(),
+		log: o.Logger, now: time.Now, writes: true, began: time.Now(), anonymous: o.Mode == Dev,
+		tokens:   func() []config.Token { return o.Config.Tokens },
 		changing: newGate(), applying: newGate(), applied: map[string]bool{},
 	}
 	if r != nil {
@@ -331,12 +338,12 @@ func (k *banKeeper) remove(ctx context.Context, b *ban.Ban) error {
 	return err
 }
 
-// eachOf calls do for the allocations of a banned player, or for those that are bound from a banned
-// network, until it fails.
+// eachOf calls do for the allocations of a banned player, without those that only have its name, or for those
+// that are bound from a banned network, until it fails.
 func (k *banKeeper) eachOf(ctx context.Context, b *ban.Ban, do func(*engine.Allocation) error) error {
 	f := engine.Filter{Binding: engine.OnlyBound}
 	if b.Player != "" {
-		f = engine.Filter{Player: b.Hash()}
+		f = engine.Filter{Player: b.Hash(), Individual: true}
 	}
 	for at := uint32(0); ; {
 		page, next, err := k.relay.Allocations(ctx, f, at, 0)
@@ -357,19 +364,57 @@ func (k *banKeeper) eachOf(ctx context.Context, b *ban.Ban, do func(*engine.Allo
 	}
 }
 
-func (k *banKeeper) affected(ctx context.Context, p netip.Prefix) (all operator.Affected, err error) {
-	if k.websocket != nil {
-		all.WebSockets = k.websocket.ConnectionsFrom(p)
+func (k *banKeeper) affected(ctx context.Context, b *ban.Ban) (all operator.Affected, err error) {
+	if b.Prefix.IsValid() && k.websocket != nil {
+		all.WebSockets = k.websocket.ConnectionsFrom(b.Prefix)
 	}
-	err = k.eachOf(ctx, &ban.Ban{Prefix: p}, func(a *engine.Allocation) error {
-		if a.Role == alloc.RoleHost {
-			all.Hosts++
-		} else {
+	hosts := make(map[proto.AllocationID]bool)
+	var linked []proto.AllocationID // the hosts of joiners that are affected themselves
+	err = k.eachOf(ctx, b, func(a *engine.Allocation) error {
+		switch {
+		case a.Role == alloc.RoleHost:
+			hosts[a.ID] = true
+			all.Hosts, all.Others = all.Hosts+1, all.Others+a.Links
+		case a.Links > 0:
+			linked = append(linked, a.Match)
+			fallthrough
+		default:
 			all.Joiners++
 		}
 		return nil
 	})
+	for _, host := range linked {
+		if hosts[host] {
+			all.Others--
+		}
+	}
+	if err != nil || b.Player == "" {
+		return all, err
+	}
+	_, err = admin.EachAllocation(ctx, k.relay, engine.Filter{Player: b.Hash()}, math.MaxInt, func(engine.Allocation) { all.Shared++ })
+	all.Shared = max(all.Shared-all.Hosts-all.Joiners, 0)
 	return all, err
+}
+
+// CheckPlayer implements admin.Bans: a name that many players may share cannot be banned.
+func (k *banKeeper) CheckPlayer(b ban.Ban) error {
+	if k.anonymous && strings.HasPrefix(b.Player, "anonymous-") {
+		return fmt.Errorf("%w: %s is a caller without a token, which has another name with each call: ban its network", admin.ErrBanShared,
+			b.Player)
+	}
+	for i, t := range k.tokens() {
+		token, err := apiToken(&t)
+		if err != nil || b.Player != token.PlayerName() || b.Project != t.Project || b.Environment != t.Environment {
+			continue
+		}
+		instead := "many players may hold it; ban the network of the player"
+		if token.Kind == httpapi.KindServer {
+			instead = "its backend calls for many players; ban one that it names in allocate and join, or a network"
+		}
+		return fmt.Errorf("%w: %s is the name of the static token tokens[%d]: %s, or revoke the token: remove it from the settings, and reload",
+			admin.ErrBanShared, b.Player, i, instead)
+	}
+	return nil
 }
 
 func (k *banKeeper) List() admin.BanList {

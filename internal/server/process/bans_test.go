@@ -16,6 +16,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/engine"
 	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
@@ -54,19 +55,40 @@ func (r running) isBound(t *testing.T, id proto.AllocationID) bool {
 	return err == nil && len(page) == 1 && page[0].EverBound
 }
 
+// backends is a relay whose backend names its players.
+func backends() Options {
+	o := options(local(), Serve)
+	o.Config.Tokens = append(o.Config.Tokens, config.Token{Secret: secret + "-2", Project: "game", Environment: "test", Kind: "server"})
+	o.Config.BindTimeout = time.Hour
+	return o
+}
+
+func (r running) reserveHost(t *testing.T, player string) (client.Ticket, error) {
+	t.Helper()
+	a, err := r.caller(secret+"-2").Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4, Player: player})
+	if err != nil {
+		return client.Ticket{}, err
+	}
+	return client.TicketFrom(a)
+}
+
+func (r running) reserveJoiner(t *testing.T, code, player string) (client.Ticket, error) {
+	t.Helper()
+	a, err := r.caller(secret+"-2").JoinFor(t.Context(), api.JoinRequest{JoinCode: code, Player: player})
+	if err != nil {
+		return client.Ticket{}, err
+	}
+	return client.TicketFrom(a)
+}
+
 // TestBanPlayer: a banned player is removed at once, and may neither allocate nor join until the
 // ban ends, also after a restart. Other players notice nothing.
 func TestBanPlayer(t *testing.T) {
 	t.Parallel()
-	o := options(local(), Serve)
-	o.Config.Tokens = []config.Token{
-		{Secret: secret, Project: "game", Environment: "test", Kind: "player", Player: "ann"},
-		{Secret: secret + "-2", Project: "game", Environment: "test", Kind: "player", Player: "bob"},
-	}
-	o.Config.BindTimeout = time.Hour
+	o := backends()
 	o.BanFile = filepath.Join(t.TempDir(), "bans")
 	r := start(t, o)
-	host, err := client.Reserve(t.Context(), r.caller(secret+"-2"), 4, "")
+	host, err := r.reserveHost(t, "bob")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +96,7 @@ func TestBanPlayer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	joiner, err := client.Redeem(t.Context(), r.caller(secret), code)
+	joiner, err := r.reserveJoiner(t, code, "ann")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,16 +106,18 @@ func TestBanPlayer(t *testing.T) {
 	}
 	refused := func(r running, codeLives bool) {
 		t.Helper()
-		_, err := r.caller(secret).Join(t.Context(), code)
+		_, err := r.reserveJoiner(t, code, "ann")
 		if codeLives && (problem(err) != http.StatusForbidden || !strings.Contains(err.Error(), "banned until") ||
 			!strings.Contains(err.Error(), "cheats")) {
 			t.Errorf("a join of the banned player: %v", err)
 		}
-		if _, err := r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4}); problem(err) != http.StatusForbidden {
+		if _, err := r.reserveHost(t, "ann"); problem(err) != http.StatusForbidden {
 			t.Errorf("an allocation of the banned player: %v", err)
 		}
-		if _, err := r.caller(secret+"-2").Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4}); err != nil {
-			t.Errorf("the other player: %v", err)
+		for _, other := range []string{"bob", ""} {
+			if _, err := r.reserveHost(t, other); err != nil {
+				t.Errorf("player %q: %v", other, err)
+			}
 		}
 	}
 	refused(r, true)
@@ -107,7 +131,7 @@ func TestBanPlayer(t *testing.T) {
 	if status, body := r.operate(t, "DELETE", "/bans/"+b.ID); status != 200 {
 		t.Errorf("%d %s", status, body)
 	}
-	if _, err := r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4}); err != nil {
+	if _, err := r.reserveHost(t, "ann"); err != nil {
 		t.Errorf("after the ban: %v", err)
 	}
 	for _, c := range []struct {
@@ -130,14 +154,86 @@ func TestBanPlayer(t *testing.T) {
 	}
 }
 
+// TestBanShared: a name that many players share cannot be banned, and the error says what can. One player can,
+// of whom the answer says what ends.
+func TestBanShared(t *testing.T) {
+	t.Parallel()
+	o := backends()
+	o.Config.Tokens = append(o.Config.Tokens, config.Token{
+		Secret: secret + "-3", Project: "game", Environment: "test", Kind: "player", Player: "all",
+	})
+	r := start(t, o)
+	names := func(secret string) string { return httpapi.Token{Secret: secret}.PlayerName() }
+	for player, want := range map[string]string{
+		names(secret): "tokens[0]: many players may hold it; ban the network", names(secret + "-2"): "tokens[1]: its backend calls for many",
+		"all": "tokens[2]",
+	} {
+		for _, request := range []string{"POST /bans?", "GET /bans/affected?"} {
+			method, path, _ := strings.Cut(request, " ")
+			status, body := r.operate(t, method, path+"project=game&environment=test&player="+player)
+			if !strings.Contains(body, want) || !strings.Contains(body, "or revoke the token") || (status == 409) != (method == "POST") {
+				t.Errorf("%s%s: %d %s", request, player, status, body)
+			}
+		}
+	}
+	r.ban(t, "project=game&environment=other&player=all")
+	// A subject of an issuer for backends is known by what it has reserved.
+	_, err := r.relay.engine.ReserveHost(t.Context(), alloc.HostRequest{
+		Tenant: game, Player: alloc.HashPlayer(game, "matchmaker"), PlayerName: "matchmaker", MaxConnections: 1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, body := r.operate(t, "POST", "/bans?project=game&environment=test&player=matchmaker"); status != 409 ||
+		!strings.Contains(body, "1 live allocations have the name of the player matchmaker") {
+		t.Errorf("%d %s", status, body)
+	}
+	ann, err := r.reserveHost(t, "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := r.caller(secret+"-2").JoinCode(t.Context(), ann.ID.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bob, err := r.reserveJoiner(t, code, "bob")
+	if err != nil {
+		t.Fatal(err)
+	}
+	players := []*participant{{}, {}}
+	for i, ticket := range []client.Ticket{ann, bob} {
+		players[i].play(t, ticket)
+		defer players[i].stop()
+		if err := players[i].enter(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exchange(t, players)
+	for query, want := range map[string]string{
+		"project=game&environment=test&player=ann": "The ban of player ann of game/test ends now: hosts 1 (each with its match; " +
+			"others in these matches: 1), joiners 0. Allocate, join and migrate of this player are refused",
+		"project=game&environment=test&player=bob": "hosts 0, joiners 1. ",
+		"prefix=127.0.0.1": "The ban of 127.0.0.1/32 ends now: hosts 1 (each with its match; others in these matches: 0), joiners 1, " +
+			"WebSocket connections 0. All players of this network are shut out",
+		"prefix=192.0.2.0/24": "hosts 0, joiners 0, WebSocket connections 0. ",
+		"prefix=0.0.0.0/0":    `"refused":"ban: 0.0.0.0/0 is larger`,
+	} {
+		if status, body := r.operate(t, "GET", "/bans/affected?"+query); status != 200 || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s", query, status, body)
+		}
+	}
+	if len(r.bans.List().Bans) != 1 || !r.has(t, ann.ID) || !r.has(t, bob.ID) {
+		t.Error("a ban that was refused has ended something, or is in the list")
+	}
+}
+
+var game = alloc.Tenant{Project: "game", Environment: "test"}
+
 // TestBanNetwork: a player in a banned network over UDP is removed, and cannot come back; a
 // backend can call for others.
 func TestBanNetwork(t *testing.T) {
 	t.Parallel()
-	o := options(local(), Serve)
-	o.Config.Tokens = append(o.Config.Tokens, config.Token{Secret: secret + "-2", Project: "game", Environment: "test", Kind: "server"})
-	o.Config.BindTimeout = time.Hour
-	r := start(t, o)
+	r := start(t, backends())
 	host, _, joiner := r.reserveMatch(t)
 	c := dialRaw(t, host)
 	c.bind()
@@ -226,6 +322,24 @@ func TestBanFleet(t *testing.T) {
 	}
 	if !relay.has(t, id) {
 		t.Error("a host that is not banned has ended")
+	}
+	for query, want := range map[string]string{
+		"prefix=192.0.2.0/24": "ends now: hosts 0, joiners 0, WebSocket connections 0. ", // The relay has answered.
+		"project=game&environment=test&player=" + httpapi.Token{Secret: secret}.PlayerName(): "static token tokens[0]",
+	} {
+		if status, body := a.operate(t, "GET", "/bans/affected?"+query); status != 200 || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s", query, status, body)
+		}
+	}
+	_, err = relay.relay.engine.ReserveHost(t.Context(), alloc.HostRequest{
+		Tenant: game, Player: alloc.HashPlayer(game, "matchmaker"), PlayerName: "matchmaker", MaxConnections: 1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, body := a.operate(t, "POST", "/bans?project=game&environment=test&player=matchmaker"); status != http.StatusConflict ||
+		!strings.Contains(body, "1 live allocations have the name") {
+		t.Errorf("a ban of the name of a backend, in a fleet: %d %s", status, body)
 	}
 	if reply := k.redis.Do("SAVE"); reply != "+OK" {
 		t.Fatal(reply)

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/alloc/httpapi"
@@ -19,6 +18,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/server/operator/ban"
 	"github.com/ferryrelay/ferry/internal/server/operator/console"
 	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
 	"github.com/ferryrelay/ferry/internal/server/site"
@@ -181,7 +181,7 @@ func relayConfig(a *App) *admin.RelayConfig {
 	r := &admin.RelayConfig{
 		Title: "ferry " + a.opts.Version, Engine: relayPages{a.relay.engine, a.usage}, History: a.history, Timeline: a.history.Timeline(),
 		Capture: captureOf(a.relay, a.settings), Since: a.life.began, UsageSince: a.usage.since, Logger: a.opts.Logger,
-		Affected: func(ctx context.Context, p netip.Prefix) (operator.Affected, error) { return a.bans.affected(ctx, p) },
+		Affected: func(ctx context.Context, b ban.Ban) (operator.Affected, error) { return a.bans.affected(ctx, &b) },
 	}
 	if a.relay.fastPath != nil {
 		r.FastPath = a.relay.fastPath

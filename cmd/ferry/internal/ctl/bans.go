@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -21,18 +20,22 @@ import (
 // Bans shows the bans.
 func Bans() Request { return tableOf(Call{Path: "/bans"}, bansTable) }
 
-// Ban adds the ban that the query describes. Of a wide prefix it counts first whom the ban removes,
-// and asks on the terminal, unless confirmed is set.
+// Ban adds the ban that the query describes. It says first what the ban ends and shuts out, and asks on
+// the terminal, unless confirmed is set.
 func (c *Client) Ban(ctx context.Context, o Output, query url.Values, confirmed bool) error {
-	if prefix, ok := admin.ParsePrefix(query.Get("prefix")); ok && ban.IsWide(prefix) && !o.Curl {
-		if _, err := fmt.Fprintln(printable.NewWriter(o.Stderr), affected(ctx, c, ban.Network(prefix))); err != nil {
+	if !o.Curl {
+		text, err := affected(ctx, c, query)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintln(printable.NewWriter(o.Stderr), text); err != nil {
 			return err
 		}
 		if !confirmed && !terminal(o.Stdin) {
-			return fmt.Errorf("%v is a wide network: give --yes to ban it without a question on a terminal", ban.Network(prefix))
+			return errors.New("nobody was banned: give --yes to ban without a question on a terminal")
 		}
-		if !confirmed && !isYes(o.Stdin, o.Stderr, fmt.Sprintf("Ban %v?", ban.Network(prefix))) {
-			return errors.New("nothing was banned")
+		if !confirmed && !isYes(o.Stdin, o.Stderr, "Ban?") {
+			return errors.New("nobody was banned")
 		}
 	}
 	return c.Show(ctx, o, tableOf(Call{Method: http.MethodPost, Path: "/bans", Query: query}, func(w io.Writer, b *ban.Ban) error {
@@ -41,19 +44,17 @@ func (c *Client) Ban(ctx context.Context, o Output, query url.Values, confirmed 
 	}))
 }
 
-// affected says what a ban of a prefix ends now.
-func affected(ctx context.Context, c *Client, prefix netip.Prefix) string {
+// affected says what a ban ends now and shuts out. It is an error if there can be no such ban.
+func affected(ctx context.Context, c *Client, query url.Values) (string, error) {
 	var n operator.Affected
-	err := c.Do(ctx, Call{Path: "/bans/affected", Query: url.Values{"prefix": {prefix.String()}}}, &n)
-	if err != nil {
-		return fmt.Sprintf("how many players of %v are here now is not known: %v", prefix, err)
+	err := c.Do(ctx, Call{Path: "/bans/affected", Query: query}, &n)
+	switch {
+	case n.Refused != "":
+		return "", errors.New(n.Refused)
+	case err != nil:
+		return fmt.Sprintf("what the ban ends now is not known: %v", err), nil
 	}
-	text := fmt.Sprintf("the ban of %v would remove now: hosts %d (each with its match), joiners %d, WebSocket connections %d", prefix,
-		n.Hosts, n.Joiners, n.WebSockets)
-	if n.MissingRelays > 0 {
-		text += fmt.Sprintf("; relays that are not in the sum: %d", n.MissingRelays)
-	}
-	return text
+	return n.Text, nil
 }
 
 func isYes(in io.Reader, out io.Writer, question string) bool {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -18,12 +17,17 @@ import (
 var (
 	ErrBanElsewhere = errors.New("admin: a relay of a fleet applies the bans of its fleet: change them at an API process")
 	ErrBansFull     = fmt.Errorf("admin: there are %d bans already: remove one", ban.Max)
+	// ErrBanShared is the error of a ban of a name that many players may share.
+	ErrBanShared = errors.New("admin: nobody is banned")
 )
 
 // Bans are the bans of a process or of its fleet. Its methods must be safe for concurrent use.
 type Bans interface {
 	// List returns the bans, those that end first first.
 	List() BanList
+	// CheckPlayer returns an ErrBanShared that says what to ban instead, if the name of the banned player is
+	// one that many share.
+	CheckPlayer(ban.Ban) error
 	// Add adds a ban, and ends the allocations that it concerns. It sets the id. Errors:
 	// ban.ErrInvalid, ErrBansFull, ErrBanElsewhere, alloc.ErrUnavailable.
 	Add(context.Context, ban.Ban) (ban.Ban, error)
@@ -51,7 +55,62 @@ type RemovedBans struct {
 // defaultBan is for how long a ban lasts without the parameter for.
 const defaultBan = 24 * time.Hour
 
-func banPages(mux *http.ServeMux, bans Bans, log *slog.Logger) {
+// affectedCounter counts what a checked ban would end now.
+type affectedCounter func(context.Context, ban.Ban) (operator.Affected, error)
+
+// checkBan counts what a ban would end. Errors: ban.ErrInvalid, ErrBanShared, those of the counter.
+func checkBan(ctx context.Context, b ban.Ban, bans Bans, count affectedCounter) (all operator.Affected, err error) {
+	b, err = b.Check()
+	if err == nil {
+		err = bans.CheckPlayer(b)
+	}
+	if err != nil || count == nil {
+		return all, err
+	}
+	if all, err = count(ctx, b); err == nil && all.Shared > 0 {
+		err = fmt.Errorf("%w: %d live allocations have the name of the %s and may be of many players, as those of a static token or a "+
+			"backend are; ban the network of the player, or a player that the backend names, or revoke the token", ErrBanShared,
+			all.Shared, b.Subject())
+	}
+	all.Text = describeBan(&b, &all)
+	return all, err
+}
+
+// describeBan says what a ban ends now, and what it shuts out.
+func describeBan(b *ban.Ban, n *operator.Affected) string {
+	text := fmt.Sprintf("The ban of %s ends now: hosts %d", b.Subject(), n.Hosts)
+	if n.Hosts > 0 {
+		text += fmt.Sprintf(" (each with its match; others in these matches: %d)", n.Others)
+	}
+	text += fmt.Sprintf(", joiners %d", n.Joiners)
+	if b.Prefix.IsValid() {
+		text += fmt.Sprintf(", WebSocket connections %d", n.WebSockets)
+	}
+	if n.MissingRelays > 0 {
+		text += fmt.Sprintf("; relays that are not in the sum: %d", n.MissingRelays)
+	}
+	if b.Prefix.IsValid() {
+		return text + ". All players of this network are shut out: allocate, join and migrate are refused, and what they send is dropped. " +
+			"Calls of backends with a token of kind server are not refused."
+	}
+	return text + ". Allocate, join and migrate of this player are refused, also when a backend calls for it."
+}
+
+func banPages(mux *http.ServeMux, bans Bans, count affectedCounter, log *slog.Logger) {
+	mux.HandleFunc("GET /bans/affected", func(w http.ResponseWriter, r *http.Request) {
+		b, err := parseBan(r.URL.Query(), time.Now())
+		var all operator.Affected
+		if err == nil {
+			err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
+				all, err = checkBan(ctx, b, bans, count)
+				return err
+			})
+		}
+		if err != nil && statusOf(err) < http.StatusInternalServerError {
+			all, err = operator.Affected{Refused: err.Error()}, nil
+		}
+		writeAnswer(w, all, err)
+	})
 	mux.HandleFunc("GET /bans", func(w http.ResponseWriter, _ *http.Request) {
 		list := bans.List()
 		if list.Bans == nil {
@@ -61,6 +120,14 @@ func banPages(mux *http.ServeMux, bans Bans, log *slog.Logger) {
 	})
 	mux.HandleFunc("POST /bans", func(w http.ResponseWriter, r *http.Request) {
 		b, err := parseBan(r.URL.Query(), time.Now())
+		if err == nil {
+			err = withTimeout(r.Context(), func(ctx context.Context) error {
+				if _, err := checkBan(ctx, b, bans, count); errors.Is(err, ErrBanShared) {
+					return err
+				}
+				return nil // Add checks the rest, and relays that do not answer prevent no ban.
+			})
+		}
 		if err == nil {
 			err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
 				b, err = bans.Add(ctx, b)
@@ -107,18 +174,16 @@ func banPages(mux *http.ServeMux, bans Bans, log *slog.Logger) {
 	})
 }
 
-func affectedPage(mux *http.ServeMux, count func(*http.Request, netip.Prefix) (operator.Affected, error)) {
+// affectedPage is what an API process asks of each relay.
+func affectedPage(mux *http.ServeMux, count affectedCounter) {
 	mux.HandleFunc("GET /bans/affected", func(w http.ResponseWriter, r *http.Request) {
 		b, err := parseBan(r.URL.Query(), time.Now())
-		if err == nil && !b.Prefix.IsValid() {
-			err = fmt.Errorf("%w: prefix is missing", errQuery)
+		if err == nil {
+			b, err = b.Check()
 		}
 		var all operator.Affected
 		if err == nil {
-			err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
-				all, err = count(r.WithContext(ctx), ban.Network(b.Prefix))
-				return err
-			})
+			all, err = count(r.Context(), b)
 		}
 		writeAnswer(w, all, err)
 	})
@@ -126,8 +191,8 @@ func affectedPage(mux *http.ServeMux, count func(*http.Request, netip.Prefix) (o
 
 // affectedInFleet returns the sum of all relays, and how many are missing in it: those that do not
 // answer, or whose version does not count.
-func affectedInFleet(r *http.Request, fleet relays) (all operator.Affected, err error) {
-	nodes, err := fleet.nodes(r.Context())
+func affectedInFleet(ctx context.Context, fleet relays, b ban.Ban) (all operator.Affected, err error) {
+	nodes, err := fleet.nodes(ctx)
 	if err != nil {
 		return all, err
 	}
@@ -136,9 +201,13 @@ func affectedInFleet(r *http.Request, fleet relays) (all operator.Affected, err 
 			all.MissingRelays++
 		}
 	}
+	query := url.Values{"prefix": {b.Prefix.String()}}
+	if b.Player != "" {
+		query = url.Values{"player": {b.Player}, "project": {b.Project}, "environment": {b.Environment}}
+	}
 	// MissingRelays has those that failed.
-	_, _ = askRelays(r.Context(), fleet, r.URL.RequestURI(), func(_ operator.Node, part operator.Affected) bool {
-		all.Hosts, all.Joiners, all.WebSockets = all.Hosts+part.Hosts, all.Joiners+part.Joiners, all.WebSockets+part.WebSockets
+	_, _ = askRelays(ctx, fleet, "/bans/affected?"+query.Encode(), func(_ operator.Node, part operator.Affected) bool {
+		all.Add(part)
 		all.MissingRelays--
 		return false
 	})

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -268,6 +267,9 @@ func RelayPages(relay *RelayConfig) http.Handler {
 	if relay.Capture != nil {
 		captureForFleet(mux, relay)
 	}
+	if relay.Affected != nil {
+		affectedPage(mux, relay.Affected)
+	}
 	return mux
 }
 
@@ -278,11 +280,6 @@ func relayPages(mux *http.ServeMux, relay *RelayConfig) {
 	if relay.History != nil {
 		whyPages(mux, relay.History)
 		playerUsagePage(mux, relay.History)
-	}
-	if relay.Affected != nil {
-		affectedPage(mux, func(r *http.Request, p netip.Prefix) (operator.Affected, error) {
-			return relay.Affected(r.Context(), p)
-		})
 	}
 }
 

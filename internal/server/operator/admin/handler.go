@@ -21,7 +21,7 @@
 //	GET /bans                               the bans of players and networks; POST /bans?prefix=&for=24h&reason=, or
 //	                                        ?player=&project=&environment=, adds one, DELETE /bans/ID removes it,
 //	                                        DELETE /bans?prefix= all of a network and of those inside it
-//	GET /bans/affected?prefix=              how many a ban of the network would remove now
+//	GET /bans/affected?prefix=              what such a ban would end now and shut out, with the parameters of POST
 //	GET /usage                              player-seconds, datagrams and bytes of each project
 //	GET /usage/players?project=&sort=bytes  the same of each player; other parameters are environment, top
 //	GET /canaries                           what each canary has seen in the last hour; POST /canary is its report
@@ -61,7 +61,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"time"
 
@@ -129,8 +128,8 @@ type RelayConfig struct {
 	Summary  func() operator.Summary
 	// Capture is engine.Server.Capture, or returns ErrCaptureOff. Nil: no page.
 	Capture CaptureFunc
-	// Affected counts what a ban of a network would end on the relay. Nil: no page.
-	Affected func(context.Context, netip.Prefix) (operator.Affected, error)
+	// Affected counts what a checked ban would end on the relay. Nil: nothing is counted.
+	Affected func(context.Context, ban.Ban) (operator.Affected, error)
 	// Since is the start of the process, and UsageSince when the counting of usage began, in
 	// an earlier run; zero: Since.
 	Since, UsageSince time.Time
@@ -196,9 +195,6 @@ func New(cfg Config) *Pages {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		writeHealth(w, cfg.Health.Ready())
 	})
-	if cfg.Bans != nil {
-		banPages(mux, cfg.Bans, cfg.Logger)
-	}
 	if cfg.Settings != nil {
 		settingPages(mux, cfg.Settings, cfg.Logger)
 	}
@@ -206,6 +202,15 @@ func New(cfg Config) *Pages {
 		drainPages(mux, cfg.Drain)
 	}
 	fleet := relays{cfg.Fleet, cfg.Nodes}
+	if cfg.Bans != nil {
+		var count affectedCounter
+		if cfg.Fleet != nil {
+			count = func(ctx context.Context, b ban.Ban) (operator.Affected, error) { return affectedInFleet(ctx, fleet, b) }
+		} else if cfg.Relay != nil {
+			count = cfg.Relay.Affected
+		}
+		banPages(mux, cfg.Bans, count, cfg.Logger)
+	}
 	if cfg.Timeline != nil {
 		timelinePages(mux, cfg.Timeline, fleet)
 	}
@@ -225,7 +230,6 @@ func New(cfg Config) *Pages {
 		usageOfFleet(mux, fleet)
 		playerUsageOfFleet(mux, fleet)
 		changePages(mux, cfg.Fleet, cfg.Logger)
-		affectedPage(mux, func(r *http.Request, _ netip.Prefix) (operator.Affected, error) { return affectedInFleet(r, fleet) })
 	}
 	if cfg.Nodes != nil {
 		nodePages(mux, cfg.Nodes)
@@ -262,7 +266,7 @@ const index = `<!doctype html>
 <li><a href="/allocations">/allocations</a>: the allocations of the relay (?role=host&amp;bound=true&amp;match=ID&amp;limit=100&amp;cursor=NEXT); /allocations/ID, /allocations/ID/players; DELETE /allocations/ID ends an allocation, POST /allocations/ID/kick removes a player; POST /allocations/NAME/capture?seconds=5 captures the messages of a match
 <li>/why/NAME: what happened to an allocation, by its id or join code, and why its players are not in the match
 <li>/timeline?project=NAME: what happened to the allocations of a project lately, and which of its calls were refused (&amp;limit=100)
-<li><a href="/bans">/bans</a>: banned players and networks; POST (?prefix=192.0.2.0/24&amp;for=24h) adds one, DELETE /bans/ID removes it, and DELETE /bans?prefix=192.0.2.0/24 all of a network and of those inside it; /bans/affected?prefix=192.0.2.0/24: how many a ban would remove now
+<li><a href="/bans">/bans</a>: banned players and networks; POST (?prefix=192.0.2.0/24&amp;for=24h) adds one, DELETE /bans/ID removes it, and DELETE /bans?prefix=192.0.2.0/24 all of a network and of those inside it; /bans/affected?prefix=192.0.2.0/24: what a ban would end now and shut out
 <li><a href="/usage">/usage</a>: usage of each project, and <a href="/usage/players">/usage/players</a> of each player (?project=NAME&amp;sort=bytes&amp;top=100); <a href="/stats">/stats</a>: counters as JSON
 <li><a href="/canaries">/canaries</a>: what each canary has seen in the last hour; POST /canary is its report
 <li><a href="/config">/config</a>: the settings in force; POST /reload reloads them
@@ -313,6 +317,7 @@ func statusOf(err error) int {
 		errors.Is(err, errNotServing), errors.Is(err, errNoAllocations),
 		errors.Is(err, errNoFastPath), errors.Is(err, errFlightOff), errors.Is(err, errFlight),
 		errors.Is(err, ErrCaptureOff), errors.Is(err, engine.ErrCapture), errors.Is(err, ErrBanElsewhere), errors.Is(err, ErrBansFull),
+		errors.Is(err, ErrBanShared),
 		errors.Is(err, ErrNotUpgraded):
 		return http.StatusConflict
 	case errors.Is(err, ErrRefused):

@@ -27,8 +27,6 @@ const (
 	// bits4 and bits6 are the shortest prefixes, so that a typing error does not ban a
 	// country, and host6 the longest of IPv6: a household has a /56.
 	bits4, bits6, host6 = 8, 16, 56
-	// wide4 and wide6 are the shortest prefixes that are not wide, see IsWide.
-	wide4, wide6 = 24, 48
 )
 
 // ErrInvalid is wrapped by the errors of Ban.Check.
@@ -101,16 +99,6 @@ func Network(p netip.Prefix) netip.Prefix {
 	return p.Masked()
 }
 
-// IsWide reports whether a network is larger than those of one customer of an access provider: an
-// IPv4 prefix shorter than /24, or an IPv6 prefix shorter than /48.
-func IsWide(p netip.Prefix) bool {
-	p = Network(p)
-	if p.Addr().Is4() {
-		return p.Bits() < wide4
-	}
-	return p.Bits() < wide6
-}
-
 // Covers reports whether other is a ban of the same player, or of the same network or of one
 // inside it.
 func (b *Ban) Covers(other *Ban) bool {
@@ -180,12 +168,12 @@ func (l *List) Prefixes() (all []netip.Prefix) {
 }
 
 // Refuses returns an alloc.DeniedError for a banned caller, else nil. A backend calls for its
-// players: its own address does not matter.
+// players: its own address and name do not matter, but the player that it names does.
 func (l *List) Refuses(c alloc.Caller) error {
 	if l == nil {
 		return nil
 	}
-	if c.Player != "" {
+	if c.Player != "" && (c.Individual || !c.Server) {
 		if i, ok := l.players[alloc.HashPlayer(c.Tenant, c.Player)]; ok {
 			return denied(&l.all[i])
 		}

@@ -84,7 +84,8 @@ func TestRefuses(t *testing.T) {
 		{alloc.Caller{Tenant: tenant, Address: netip.MustParseAddr("192.0.3.9")}, ""},
 		{alloc.Caller{Tenant: tenant, Address: netip.MustParseAddr("2001:db8:0:7f::")}, "banned until"},
 		{alloc.Caller{Tenant: tenant, Address: netip.MustParseAddr("192.0.2.9"), Server: true}, ""},
-		{alloc.Caller{Tenant: tenant, Player: "ann", Server: true}, "banned until"},
+		{alloc.Caller{Tenant: tenant, Player: "ann", Individual: true, Server: true}, "banned until"}, // named by a backend
+		{alloc.Caller{Tenant: tenant, Player: "ann", Server: true}, ""},                               // the backend itself
 		{alloc.Caller{Tenant: tenant}, ""},
 	} {
 		err := l.Refuses(c.caller)

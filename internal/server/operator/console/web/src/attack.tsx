@@ -1,9 +1,9 @@
 import { get, type Refusal } from "./api"
-import { ban } from "./bans"
+import { BanButton } from "./bans"
 import { age, clock, known, number, perSecond, short, since } from "./format"
 import { nowSeconds, rate, rates, usePoll, type Live } from "./live"
 import { matchLink } from "./matches"
-import { Action, Failure, ShortID, State, Table } from "./parts"
+import { Failure, ShortID, State, Table } from "./parts"
 import { Plot } from "./plot"
 
 interface Reason { means: string; do: string }
@@ -44,7 +44,7 @@ export function AttackPage({ live }: { live: Live }) {
       {!sources.value?.length ? <p>None within an hour.</p> :
         <Table label="Sources by network" head={<><th>Network</th><th>Action</th><th class="n">Now</th><th class="n">Refused</th><th>Last</th><th>Reasons</th></>}>
           {sources.value.map(s => <tr key={s.prefix}><td>{s.prefix}</td>
-            <td><Action label="Ban" danger ask={`Ban ${s.prefix} for a day? It ends the matches that its players host, and honest players of this network are banned too.`} act={() => ban({ prefix: s.prefix })} /></td>
+            <td><BanButton subject={{ prefix: s.prefix }} /></td>
             <td class="n">{perSecond(s.rate)}</td><td class="n">{number(s.count)} in {age((Date.parse(s.last) - Date.parse(s.first)) / 1000)}</td><td>{since(s.last)} ago</td><td class="text">{s.reasons?.join("; ")}</td></tr>)}
         </Table>}
     </section>

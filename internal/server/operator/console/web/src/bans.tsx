@@ -1,15 +1,33 @@
 import { useState } from "preact/hooks"
-import { call, get, isViewer, type Ban, type Bans } from "./api"
+import { call, get, isViewer, plain, type Ban, type Bans } from "./api"
 import { day } from "./format"
 import { usePoll } from "./live"
-import { Action, Failure, StoreAway, Table } from "./parts"
+import { Action, askFirst, Failure, StoreAway, Table } from "./parts"
 
 const durations: [string, string][] = [["1h", "1 hour"], ["24h", "1 day"], ["168h", "7 days"], ["720h", "30 days"], ["8760h", "1 year"]]
 
-/** ban adds a ban of a prefix, or of a player with project and environment. */
-export async function ban(subject: Record<string, string>): Promise<string> {
+/** Subject is a prefix, or a player with project and environment, and for how long it is banned. */
+type Subject = Record<string, string>
+
+async function ban(subject: Subject): Promise<string> {
   const b = await call<Ban>("POST", `/bans?${new URLSearchParams(subject)}`)
   return `banned until ${day(b.until)}`
+}
+
+/** askBan is the question before a ban: what it ends and shuts out, or why there can be no such ban. */
+const askBan = (subject: Subject) => () => {
+  const query = new URLSearchParams(subject)
+  const { value, error } = usePoll(`affected ${query}`, 10_000, () => get<{ text?: string; refused?: string }>(`/bans/affected?${query}`))
+  return <>
+    <h2>Ban {subject.prefix ?? `${subject.player} of ${subject.project}/${subject.environment}`} for {durations.find(([d]) => d === (subject.for ?? "24h"))?.[1]}</h2>
+    <Failure error={error} />
+    {value?.refused ? <p class="failure" role="alert">{plain(value.refused)}</p>
+      : <p>{value?.text ?? (error ? "What the ban ends now is not known." : "Counting what the ban ends…")}</p>}
+  </>
+}
+
+export function BanButton({ subject, done }: { subject: Subject; done?: () => void }) {
+  return <Action label="Ban" danger ask={askBan(subject)} act={() => ban(subject)} done={done} />
 }
 
 export function BansPage({ query }: { query: URLSearchParams }) {
@@ -18,16 +36,12 @@ export function BansPage({ query }: { query: URLSearchParams }) {
   const [result, setResult] = useState("")
   const field = (id: string, label: string) => <label for={`ban-${id}`}>{label} <input id={`ban-${id}`} value={form[id] ?? ""}
     onInput={e => setForm({ ...form, [id]: e.currentTarget.value })} /></label>
-  const submit = async (e: Event) => {
+  const submit = (e: Event) => {
     e.preventDefault()
     const names = form.kind === "prefix" ? ["prefix"] : ["player", "project", "environment"]
     const subject = Object.fromEntries([...names, "for", "reason"].filter(n => form[n]).map(n => [n, form[n]!.trim()]))
-    try {
-      setResult(await ban(subject))
-      again()
-    } catch (err) {
-      setResult((err as Error).message)
-    }
+    setResult("")
+    askFirst({ label: "Ban", danger: true, ask: askBan(subject), act: () => ban(subject), done: r => { setResult(r); again() } })
   }
   return <>
     <form class="search" onSubmit={submit}>

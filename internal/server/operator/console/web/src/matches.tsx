@@ -1,6 +1,6 @@
 import { useRef } from "preact/hooks"
 import { call, get, onRelay, save, type Allocation, type Matches, type Why, type WhyEvent } from "./api"
-import { ban } from "./bans"
+import { BanButton } from "./bans"
 import { age, bits, clock, number, perSecond, project, short } from "./format"
 import { usePoll } from "./live"
 import { Action, Failure, HeadButton, MissingRelays, ShortID, Table } from "./parts"
@@ -132,8 +132,8 @@ export function MatchPage({ id, relay }: { id: string; relay?: string }) {
           <td class="text">{because.get(p.id) ?? (p.connections ? "linked" : "not linked")}</td>
           <td><div class="actions"><Action label="Kick" danger ask={`Remove ${p.id.slice(0, 8)}?`} done={again}
             act={async () => { await call("POST", `/allocations/${p.id}/kick`); return "kicked" }} />
-            {p.player && p.project && p.environment && <Action label="Ban" danger ask={`Ban ${p.player} from ${project(p)} for a day?`} done={again}
-              act={() => ban({ player: p.player!, project: p.project!, environment: p.environment! })} />}</div></td>
+            {p.player && p.project && p.environment && <BanButton done={again}
+              subject={{ player: p.player, project: p.project, environment: p.environment }} />}</div></td>
         </tr>)}
       </Table>
     </section>}

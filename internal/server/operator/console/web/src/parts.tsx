@@ -40,6 +40,9 @@ interface Question {
 
 let question: (q: Question) => void = () => {}
 
+/** askFirst asks before an action that has no button of its own. */
+export const askFirst = (q: Question) => question(q)
+
 /** Dialog asks before an action. There is one on the page, outside of tables whose rows come and go. */
 export function Dialog() {
   const [asked, setAsked] = useState<Question>()
@@ -65,7 +68,7 @@ export function Dialog() {
     setBusy(false)
   }
   const Body = typeof asked?.ask === "function" ? asked.ask : undefined
-  return <dialog ref={box} aria-label="Confirm" onClose={() => setAsked(undefined)}>
+  return <dialog ref={box} aria-label="Confirm" onClose={() => { if (!box.current?.open) setAsked(undefined) /* or the next question is asked already */ }}>
     {asked && <form onSubmit={run}>
       {Body ? <Body /> : <p>{asked.ask as string}</p>}
       {error && <p class="failure" role="alert">{error}</p>}
