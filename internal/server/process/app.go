@@ -235,6 +235,7 @@ func (a *App) subscribe(m *metrics.Metrics) {
 		a.member.subscribe(s)
 	}
 	a.players.subscribe(s, a.history.Directory)
+	a.bans.subscribe(s)
 	s.Call.Subscribe(func(e events.Call) { m.OnRequest(e.Name, e.Status, e.Took) })
 	if a.relay != nil {
 		a.relay.subscribe(s)

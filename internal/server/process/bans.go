@@ -24,6 +24,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/ban"
 	"github.com/ferryrelay/ferry/proto"
@@ -71,9 +72,11 @@ type banKeeper struct {
 	number   uint64          // of the last change of the store that was read; for who is in changing
 	applying gate            // of apply
 	applied  map[string]bool // for who is in applying
+	due      chan struct{}   // capacity 1: again has a ban
 
-	mu     sync.Mutex // guards what follows; held during no call
-	failed bool       // the store did not answer last time
+	mu     sync.Mutex      // guards what follows; held during no call
+	again  map[string]bool // ids of bans to be applied once more
+	failed bool            // the store did not answer last time
 	began  time.Time
 	read   time.Time // when the store was last read; zero: never
 }
@@ -121,6 +124,7 @@ func newBanKeeper(o *Options, r *localRelay, store *redisstore.Stores) (*banKeep
 		log: o.Logger, now: time.Now, writes: true, began: time.Now(), anonymous: o.Mode == Dev,
 		tokens:   func() []config.Token { return o.Config.Tokens },
 		changing: newGate(), applying: newGate(), applied: map[string]bool{},
+		again: map[string]bool{}, due: make(chan struct{}, 1),
 	}
 	if r != nil {
 		k.relay = r.engine
@@ -166,15 +170,35 @@ func (k *banKeeper) put(all []ban.Ban) {
 func (k *banKeeper) run(ctx context.Context) error {
 	ticker := time.NewTicker(bansEvery)
 	defer ticker.Stop()
+	k.refresh(ctx)
 	for {
-		k.refresh(ctx)
 		k.apply(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-k.due:
 		case <-ticker.C:
+			k.refresh(ctx)
 		}
 	}
+}
+
+// subscribe has a ban applied again when its player binds what another process reserved before it knew of the
+// ban, or what came back after a restart.
+func (k *banKeeper) subscribe(s *events.Stream) {
+	s.Bind.Subscribe(func(e engine.BindEvent) {
+		id, banned := k.list.Load().BanOf(e.Player)
+		if !banned {
+			return
+		}
+		k.mu.Lock()
+		k.again[id] = true
+		k.mu.Unlock()
+		select {
+		case k.due <- struct{}{}:
+		default:
+		}
+	})
 }
 
 func (k *banKeeper) refresh(ctx context.Context) {
@@ -304,6 +328,12 @@ func (k *banKeeper) apply(ctx context.Context) {
 		return
 	}
 	defer k.applying.leave()
+	k.mu.Lock()
+	for id := range k.again {
+		delete(k.applied, id)
+	}
+	clear(k.again)
+	k.mu.Unlock()
 	live := map[string]bool{}
 	for _, b := range k.list.Load().All() {
 		live[b.ID] = true

@@ -229,6 +229,49 @@ func TestBanShared(t *testing.T) {
 
 var game = alloc.Tenant{Project: "game", Environment: "test"}
 
+// TestBanLate: a banned player is removed when it binds what was reserved when the ban was not known everywhere,
+// or what comes back after a restart.
+func TestBanLate(t *testing.T) {
+	t.Parallel()
+	o := backends()
+	o.StateFile = filepath.Join(t.TempDir(), "allocations")
+	r := start(t, o)
+	old, err := r.reserveHost(t, "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := dialRaw(t, old)
+	c.bind()
+	testkit.Eventually(t, "a binding", func() bool { return r.isBound(t, old.ID) })
+	r.cancel()
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r = start(t, o)
+	r.ban(t, "project=game&environment=test&player=ann")
+	old.Server = r.relay.engine.Addr()
+	c = dialRaw(t, old)
+	c.nonce = 2
+	testkit.Eventually(t, "it comes back and is removed", func() bool {
+		c.bind()
+		return r.relay.stats().Rebuilt == 1 && !r.has(t, old.ID)
+	})
+
+	res, err := r.relay.engine.ReserveHost(t.Context(), alloc.HostRequest{
+		Tenant: game, Player: alloc.HashPlayer(game, "ann"), PlayerName: "ann", MaxConnections: 1, Individual: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := old
+	late.ID, late.Key, late.ConnectionData = res.ID, proto.Key(res.Key), res.ConnectionData[:]
+	if !r.has(t, late.ID) {
+		t.Error("what was not bound is gone")
+	}
+	dialRaw(t, late).bind()
+	testkit.Eventually(t, "it binds and is removed", func() bool { return !r.has(t, late.ID) })
+}
+
 // TestBanNetwork: a player in a banned network over UDP is removed, and cannot come back; a
 // backend can call for others.
 func TestBanNetwork(t *testing.T) {

@@ -167,6 +167,18 @@ func (l *List) Prefixes() (all []netip.Prefix) {
 	return all
 }
 
+// BanOf returns the id of the ban of a player, and whether there is one.
+func (l *List) BanOf(p alloc.PlayerHash) (id string, banned bool) {
+	if l == nil {
+		return "", false
+	}
+	i, banned := l.players[p]
+	if banned {
+		id = l.all[i].ID
+	}
+	return id, banned
+}
+
 // Refuses returns an alloc.DeniedError for a banned caller, else nil. A backend calls for its
 // players: its own address and name do not matter, but the player that it names does.
 func (l *List) Refuses(c alloc.Caller) error {
