@@ -15,8 +15,8 @@ var ErrKickHost = errors.New("engine: a host cannot be kicked from its own match
 
 // End ends an allocation as if its owner had sent CLOSE: its links are closed without a message,
 // its later messages get ERROR 3 and its next BIND ERROR 4, also after a restart. One of the
-// previous run cannot come back any more. Errors: alloc.ErrNotFound, and those of every call, see
-// [Server].
+// previous run cannot come back any more, and is an alloc.ErrNotFound if the state file does not
+// have it. Errors: alloc.ErrNotFound, and those of every call, see [Server].
 func (s *Server) End(ctx context.Context, id proto.AllocationID) error {
 	return s.onControl(ctx, func(c *control) error { return c.endByID(id, c.shared.clock()) })
 }
@@ -82,7 +82,7 @@ func (c *control) abandonRecovery(id proto.AllocationID, why EndReason, now int6
 	c.blockRecovery(id)
 	i, ok := c.recovery.awaitedRecord(id)
 	if !ok {
-		return nil // Without a record its BIND would be accepted.
+		return alloc.ErrNotFound // It may be of the previous run, and then its BIND would be accepted.
 	}
 	lost := &c.recovery.records[i]
 	c.recovery.returned[i] = true

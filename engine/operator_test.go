@@ -428,15 +428,18 @@ func TestEndedDoesNotComeBack(t *testing.T) {
 }
 
 // TestEndWithoutAFile: without a file of earlier allocations, one that is ended before it
-// came back stays out as well.
+// came back stays out as well, although nothing is known of it.
 func TestEndWithoutAFile(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, engine.Config{})
 	late, host := s.play(enginetest.UTP2, s.relay.Host("late", 2)), s.play(enginetest.UTP2, s.relay.Host("host", 2))
 	pause(true, late, host)
 	s.restart("file lost")
-	if err := s.relay.End(t.Context(), late.Cred.ID); err != nil {
-		t.Error(err)
+	if err := s.relay.End(t.Context(), late.Cred.ID); !errors.Is(err, alloc.ErrNotFound) {
+		t.Errorf("End: %v", err)
+	}
+	if err := s.relay.Kick(t.Context(), proto.AllocationID{1}); !errors.Is(err, alloc.ErrNotFound) {
+		t.Errorf("Kick of one that never was: %v", err)
 	}
 	pause(false, late, host)
 	testkit.Eventually(t, "it stays out", late.HasLogged("error 4"))

@@ -172,8 +172,8 @@ func (o clusterOperator) Close(ctx context.Context, id proto.AllocationID) (ther
 	return o.change(ctx, id, o.relay.engine.End)
 }
 
-// change applies do to an allocation, and reports whether it exists. Soon after a restart
-// the engine accepts any id, whose allocation then cannot come back.
+// change applies do to an allocation, and reports whether it is live. Soon after a restart it may be
+// one that then cannot come back.
 func (o clusterOperator) change(ctx context.Context, id proto.AllocationID, do func(context.Context, proto.AllocationID) error) (there bool,
 	err error) {
 	_, missing := o.relay.engine.Describe(ctx, id)
