@@ -137,10 +137,8 @@ func (c Config) validate() error {
 			return fmt.Errorf("%w: TrustedProxies has an invalid prefix", ErrConfig)
 		}
 	}
-	for _, o := range c.AllowOrigins {
-		if !validOrigin(o) && !(o == NoOrigin && len(c.AllowOrigins) == 1) {
-			return fmt.Errorf("%w: AllowOrigins: %q is not an origin such as https://game.example.org", ErrConfig, o)
-		}
+	if _, err := newOrigins(c.AllowOrigins); err != nil {
+		return fmt.Errorf("%w: AllowOrigins: %w", ErrConfig, err)
 	}
 	return nil
 }

@@ -2,12 +2,11 @@ package httpapi
 
 import (
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
-)
 
-const anyOrigin = "*"
+	"github.com/ferryrelay/ferry/internal/base/origin"
+)
 
 // preflightAge is the time in seconds for which a browser may cache a preflight.
 const preflightAge = "600"
@@ -18,43 +17,23 @@ const baseHeaders = "Authorization, Content-Type, Accept"
 // maxHeaderNames bounds the header names of a preflight that are echoed.
 const maxHeaderNames = 32
 
-// origins is the set of origins whose pages may read answers. It is immutable.
-type origins struct {
-	all  bool
-	list []string // lower case
+// newOrigins returns the origins whose pages may read answers.
+func newOrigins(allowed []string) (origin.List, error) {
+	if len(allowed) == 1 && allowed[0] == NoOrigin {
+		return origin.List{}, nil
+	}
+	return origin.NewList(allowed)
 }
 
-func newOrigins(allowed []string) origins {
-	if len(allowed) == 0 || slices.Contains(allowed, anyOrigin) {
-		return origins{all: true}
-	}
-	o := origins{list: make([]string, len(allowed))}
-	for i, a := range allowed {
-		o.list[i] = strings.ToLower(a)
-	}
-	return o
-}
-
-// validOrigin reports whether s can be an entry of Config.AllowOrigins: "*",
-// "null", or scheme and host as a browser writes them.
-func validOrigin(s string) bool {
-	if s == anyOrigin || s == "null" {
-		return true
-	}
-	u, err := url.Parse(s)
-	return err == nil && u.Scheme != "" && u.Host != "" && strings.EqualFold(u.Scheme+"://"+u.Host, s)
-}
-
-func (o origins) setHeaders(h http.Header, origin string) {
-	switch {
-	case o.all:
-		h.Set("Access-Control-Allow-Origin", anyOrigin)
-	default:
+func setOriginHeaders(h http.Header, allowed origin.List, asked string) {
+	if allowed == nil {
+		h.Set("Access-Control-Allow-Origin", origin.Any)
+	} else {
 		h.Add("Vary", "Origin")
-		if !slices.Contains(o.list, strings.ToLower(origin)) {
+		if !allowed.Contains(asked) {
 			return
 		}
-		h.Set("Access-Control-Allow-Origin", origin)
+		h.Set("Access-Control-Allow-Origin", asked)
 	}
 	h.Set("Access-Control-Expose-Headers", headerRequestID+", Retry-After")
 }
@@ -66,8 +45,11 @@ func preflight(w http.ResponseWriter, r *http.Request, method string) int {
 		h.Set("Access-Control-Allow-Methods", method)
 		h.Set("Access-Control-Allow-Headers", allowedHeaders(r.Header.Get("Access-Control-Request-Headers")))
 		h.Set("Access-Control-Max-Age", preflightAge)
+		if r.Header.Get("Access-Control-Request-Private-Network") == "true" { // of a public page, to a relay in the player's network
+			h.Set("Access-Control-Allow-Private-Network", "true")
+		}
 	}
-	h.Add("Vary", "Access-Control-Request-Headers")
+	h.Add("Vary", "Access-Control-Request-Headers, Access-Control-Request-Private-Network")
 	w.WriteHeader(http.StatusNoContent)
 	return http.StatusNoContent
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/base/origin"
 	"github.com/ferryrelay/ferry/internal/net/forwarded"
 )
 
@@ -69,7 +70,7 @@ type Handler struct {
 	calls   map[string]call // by path
 	tokens  tokenTable
 	limits  *limits
-	origins origins
+	origins origin.List // whose pages may read answers
 	proxies []netip.Prefix
 	cfg     Config
 	log     *slog.Logger
@@ -94,13 +95,13 @@ func New(cfg Config) (*Handler, error) {
 	h := &Handler{
 		service: cfg.Service,
 		tokens:  tokens,
-		origins: newOrigins(cfg.AllowOrigins),
 		proxies: cfg.TrustedProxies,
 		cfg:     cfg,
 		log:     cfg.Logger,
 		hooks:   newHooks(cfg.Logger),
 		now:     time.Now,
 	}
+	h.origins, _ = newOrigins(cfg.AllowOrigins) // valid
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}
@@ -132,7 +133,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set(headerRequestID, id)
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Content-Type-Options", "nosniff")
-	h.origins.setHeaders(header, r.Header.Get("Origin"))
+	setOriginHeaders(header, h.origins, r.Header.Get("Origin"))
 
 	name, status := h.dispatch(w, r, id)
 	took := h.now().Sub(start)

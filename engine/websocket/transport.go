@@ -6,15 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	ws "github.com/coder/websocket"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/base/origin"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -26,7 +25,8 @@ var ErrAlreadyRun = errors.New("websocket: the transport has been run already")
 // [engine.Transport] and [net/http.Handler]. Any goroutine may call its methods.
 type Transport struct {
 	cfg       Config
-	buffers   sync.Pool // of *[corkSize]byte
+	origins   origin.List // of pages that may connect
+	buffers   sync.Pool   // of *[corkSize]byte
 	serial    atomic.Uint64
 	started   atomic.Bool
 	running   chan struct{} // closed when Run accepts connections
@@ -54,7 +54,10 @@ func New(cfg Config) (*Transport, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	t := &Transport{cfg: cfg, running: make(chan struct{})}
+	t := &Transport{cfg: cfg, origins: origin.List{}, running: make(chan struct{})}
+	if cfg.AllowOrigins == nil || len(cfg.AllowOrigins) > 0 {
+		t.origins, _ = origin.NewList(cfg.AllowOrigins) // valid
+	}
 	t.buffers.New = func() any { return new([corkSize]byte) }
 	t.admission = admission{maxTotal: cfg.MaxConns, maxPerAddress: cfg.MaxConnsPerAddress, perAddress: make(map[netip.Prefix]int)}
 	for i := range t.shards {
@@ -359,25 +362,10 @@ func (c *Config) validate() error {
 	if i := slices.IndexFunc(c.TrustedProxies, func(p netip.Prefix) bool { return !p.IsValid() }); i >= 0 {
 		return fmt.Errorf("websocket: Config.TrustedProxies[%d] is not a valid prefix", i)
 	}
-	if i := slices.IndexFunc(c.AllowOrigins, func(o string) bool { return !validOrigin(o) }); i >= 0 {
-		return fmt.Errorf("websocket: Config.AllowOrigins has %q, want scheme://host, null or *", c.AllowOrigins[i])
+	if _, err := origin.NewList(c.AllowOrigins); err != nil {
+		return fmt.Errorf("websocket: Config.AllowOrigins: %w", err)
 	}
 	return nil
-}
-
-const anyOrigin = "*"
-
-func validOrigin(s string) bool {
-	if s == anyOrigin || s == "null" {
-		return true
-	}
-	u, err := url.Parse(s)
-	return err == nil && u.Scheme != "" && u.Host != "" && strings.EqualFold(s, u.Scheme+"://"+u.Host)
-}
-
-func (c *Config) allows(origin string) bool {
-	return origin == "" || c.AllowOrigins == nil ||
-		slices.ContainsFunc(c.AllowOrigins, func(o string) bool { return o == anyOrigin || strings.EqualFold(o, origin) })
 }
 
 // refusal is why a request was not upgraded.

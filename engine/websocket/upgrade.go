@@ -33,7 +33,7 @@ func (t *Transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		t.refuse(w, refusedNoUpgrade, http.StatusUpgradeRequired, noUpgradeText)
 		return
 	}
-	if !t.cfg.allows(r.Header.Get("Origin")) {
+	if page := r.Header.Get("Origin"); page != "" && !t.origins.Contains(page) {
 		t.refuse(w, refusedOrigin, http.StatusForbidden, "This page's origin is not allowed here.\n")
 		return
 	}

@@ -368,7 +368,7 @@ func TestConfig(t *testing.T) {
 		{Config{MaxConns: -1}, "MaxConns"},
 		{Config{WriteTimeout: -1}, "WriteTimeout"},
 		{Config{PingInterval: 25 * time.Hour}, "PingInterval"},
-		{Config{AllowOrigins: []string{"game.example"}}, `AllowOrigins has "game.example"`},
+		{Config{AllowOrigins: []string{"game.example"}}, `AllowOrigins: "game.example"`},
 		{Config{SendBuffer: SystemSendBuffer, MaxConnsPerAddress: NoLimit, IdleTimeout: NoTimeout,
 			AllowOrigins: []string{"null", "*", "http://localhost:80"}}, ""},
 	} {

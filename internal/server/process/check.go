@@ -10,6 +10,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine/websocket"
+	"github.com/ferryrelay/ferry/internal/base/origin"
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
@@ -161,6 +162,10 @@ func Check(c config.Config, mode Mode) error {
 	errs = append(errs, err)
 	_, err = newPlayers(&c, mode, nil)
 	errs = append(errs, err, checkFleet(&c, mode))
+	if _, err := origin.NewList(c.AllowOrigins); err != nil {
+		errs = append(errs, fmt.Errorf("app: allow_origins: %w", err))
+		c.AllowOrigins = nil // or the API and WebSocket would say so, too
+	}
 	if c.ProxyProtocol && len(c.TrustedProxies) == 0 {
 		errs = append(errs, ErrProxyProtocol)
 	}
@@ -269,6 +274,12 @@ func settingWarnings(c config.Config, mode Mode) (all []string) {
 	}
 	if mode.hasAPI() {
 		all = append(all, issuerWarnings(&c)...)
+	}
+	for i, q := range c.Quotas {
+		if !mode.isFleetMember() && len(q.Regions) > 0 && !slices.Contains(q.Regions, c.Region) {
+			all = append(all, fmt.Sprintf("quotas[%d]: project %q may have no host here: the region of this relay is %q, and its regions are %q",
+				i, q.Project, c.Region, q.Regions))
+		}
 	}
 	if !mode.hasRelay() {
 		return all
