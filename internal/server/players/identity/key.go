@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math/big"
 	"slices"
+	"strings"
 )
 
 // The algorithms that are permitted (RFC 7518, RFC 8037).
@@ -99,7 +100,7 @@ func parseKeys(text []byte) (*keySet, error) {
 	for i, raw := range doc.Keys {
 		k, err := parseKey(raw)
 		if err != nil {
-			set.skipped = append(set.skipped, fmt.Errorf("key %d: %w", i, err))
+			set.skipped = append(set.skipped, fmt.Errorf("key %d (kid %q): %w", i, kidOf(raw), err))
 			continue
 		}
 		set.keys = append(set.keys, k)
@@ -108,6 +109,15 @@ func parseKeys(text []byte) (*keySet, error) {
 		return nil, errors.Join(append([]error{errNoKeys}, set.skipped...)...)
 	}
 	return set, nil
+}
+
+// kidOf returns the name of a key that may be unusable otherwise.
+func kidOf(raw []byte) string {
+	var named struct {
+		Kid string `json:"kid"`
+	}
+	_ = json.Unmarshal(raw, &named)
+	return named.Kid[:min(len(named.Kid), maxKeyID)]
 }
 
 func parseKey(raw []byte) (publicKey, error) {
@@ -149,9 +159,12 @@ func parseKey(raw []byte) (publicKey, error) {
 }
 
 func (j *jwk) rsa() (*rsa.PublicKey, error) {
-	n, errN := decode(j.N)
-	e, errE := decode(j.E)
-	if errN != nil || errE != nil || len(e) > 4 || len(n) > maxRSABits/8+1 {
+	n, errN := decode("n", j.N)
+	e, errE := decode("e", j.E)
+	if err := errors.Join(errN, errE); err != nil {
+		return nil, err
+	}
+	if len(e) > 4 || len(n) > maxRSABits/8+1 {
 		return nil, fmt.Errorf("n, e: %w", errField)
 	}
 	modulus, exponent := new(big.Int).SetBytes(n), new(big.Int).SetBytes(e).Int64()
@@ -166,9 +179,12 @@ func (j *jwk) rsa() (*rsa.PublicKey, error) {
 
 func (j *jwk) p256() (*ecdsa.PublicKey, error) {
 	const size = 32
-	x, errX := decode(j.X)
-	y, errY := decode(j.Y)
-	if errX != nil || errY != nil || len(x) != size || len(y) != size {
+	x, errX := decode("x", j.X)
+	y, errY := decode("y", j.Y)
+	if err := errors.Join(errX, errY); err != nil {
+		return nil, err
+	}
+	if len(x) != size || len(y) != size {
 		return nil, fmt.Errorf("x, y: %w", errField)
 	}
 	point := append(append([]byte{4}, x...), y...) // SEC 1, 2.3.3: uncompressed
@@ -180,11 +196,22 @@ func (j *jwk) p256() (*ecdsa.PublicKey, error) {
 }
 
 func (j *jwk) ed25519() (ed25519.PublicKey, error) {
-	x, err := decode(j.X)
-	if err != nil || len(x) != ed25519.PublicKeySize {
-		return nil, fmt.Errorf("x: %w", errField)
+	x, err := decode("x", j.X)
+	if err == nil && len(x) != ed25519.PublicKeySize {
+		err = fmt.Errorf("x: %w", errField)
 	}
-	return x, nil
+	return x, err
 }
 
-func decode(s string) ([]byte, error) { return base64.RawURLEncoding.DecodeString(s) }
+func decode(member, text string) ([]byte, error) {
+	b, err := base64.RawURLEncoding.DecodeString(text)
+	switch {
+	case text == "":
+		return nil, fmt.Errorf("%s is missing: %w", member, errField)
+	case err != nil && strings.TrimRight(text, "=") != text:
+		return nil, fmt.Errorf("%s ends with the padding =, which RFC 7515 forbids: %w", member, errField)
+	case err != nil:
+		return nil, fmt.Errorf("%s is not base64url: %w", member, errField)
+	}
+	return b, nil
+}

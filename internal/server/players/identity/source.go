@@ -121,6 +121,11 @@ func (s *source) fetch(ctx context.Context) (*keySet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the document of %s %w", s.endpoint.Host(), err)
 	}
+	for _, why := range set.skipped {
+		if errors.Is(why, errField) { // The others are for another use or of another kind.
+			s.cfg.Logger.Warn("a key of an issuer cannot be used, and tokens that name it are refused", "host", s.endpoint.Host(), "error", why)
+		}
+	}
 	if s.cfg.Logger.Enabled(ctx, slog.LevelDebug) {
 		s.cfg.Logger.Debug("fetched the keys of an issuer", "host", s.endpoint.Host(),
 			"keys", len(set.keys), "skipped", errors.Join(set.skipped...))
