@@ -190,6 +190,13 @@ func (c *Config) validate() error {
 	if len(c.UDP) == 0 {
 		errs = append(errs, errors.New("udp: no address is given"))
 	}
+	seen := make(map[Addr]bool)
+	for _, a := range c.UDP {
+		if seen[a] && a.Port() != 0 {
+			errs = append(errs, fmt.Errorf("udp: %s is there twice", a))
+		}
+		seen[a] = true
+	}
 	if c.Region == "" {
 		errs = append(errs, errors.New("region: is empty"))
 	}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -76,6 +77,9 @@ func (s setting) set(in reflect.Value, texts []string) error {
 	switch {
 	case s.isList():
 		for _, t := range texts {
+			if t == "" {
+				return errors.New("has an empty item")
+			}
 			item := reflect.New(s.kind.Elem()).Elem()
 			if err := parse(item, t); err != nil {
 				return err
@@ -136,6 +140,9 @@ func parse(v reflect.Value, text string) error {
 	}
 	switch v.Kind() {
 	case reflect.String:
+		if strings.TrimSpace(text) != text {
+			return errors.New("begins or ends with white space, with which it would match nothing")
+		}
 		v.SetString(text)
 	case reflect.Bool:
 		if text != "true" && text != "false" {
@@ -171,6 +178,9 @@ func formats(v reflect.Value) []string {
 }
 
 func split(text string) []string {
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
 	parts := strings.Split(text, ",")
 	for i := range parts {
 		parts[i] = strings.TrimSpace(parts[i])

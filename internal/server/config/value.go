@@ -126,19 +126,21 @@ func (c CPUs) List() []int {
 // Network is an address prefix such as 10.0.0.0/8, or one address.
 type Network struct{ netip.Prefix }
 
-var errNetwork = errors.New("is not an IP address or a network such as 10.0.0.0/8")
+var errNetwork = errors.New("is not an IP address or a network such as 10.0.0.0/8, or 0.0.0.0/0 for all of IPv4")
 
 // UnmarshalText reads IP or IP/BITS.
 func (n *Network) UnmarshalText(text []byte) error {
 	p, err := netip.ParsePrefix(string(text))
 	if err != nil {
 		var ip netip.Addr
-		if ip, err = netip.ParseAddr(string(text)); err == nil {
-			ip = ip.Unmap()
+		if ip, err = netip.ParseAddr(string(text)); err == nil && ip.Zone() == "" {
 			p = netip.PrefixFrom(ip, ip.BitLen())
 		}
 	}
-	if err != nil || p.Addr().Zone() != "" {
+	if p.Addr().Is4In6() && p.Bits() >= 96 {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96) // Addresses are compared as IPv4.
+	}
+	if err != nil || !p.IsValid() || p.IsSingleIP() && p.Addr().IsUnspecified() {
 		return fmt.Errorf("%q %w", text, errNetwork)
 	}
 	n.Prefix = p.Masked()

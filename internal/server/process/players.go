@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -332,6 +333,12 @@ func (t *policy) setQuotas(c *config.Config, was *policy) (err error) {
 	for i, q := range c.Quotas {
 		if _, twice := limits[q.Project]; twice {
 			errs = append(errs, fmt.Errorf("quotas[%d]: project %q has one already", i, q.Project))
+		}
+		for _, region := range q.Regions {
+			isRegion := func(s config.RegionStore) bool { return s.Region == region }
+			if len(c.RegionStores) > 0 && !slices.ContainsFunc(c.RegionStores, isRegion) {
+				errs = append(errs, fmt.Errorf("quotas[%d]: region %q is not in region_stores", i, region))
+			}
 		}
 		limits[q.Project] = quota.Limits{
 			Allocations: q.Allocations, Players: q.Players, BytesPerSecond: int64(q.BytesPerSecond), Inactive: q.Inactive,

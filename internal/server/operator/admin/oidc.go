@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -282,6 +283,9 @@ func (o *oidcSignIn) grantOf(c *oidcClaims) string {
 	return ""
 }
 
+// mail matches an address of one person, since no pattern or name around it ever equals the claim email.
+var mail = regexp.MustCompile(`^[^@\s*:<>]+@[^@\s*:<>]+$`)
+
 var ErrOIDC = errors.New("admin_oidc")
 
 // Check returns an error for settings that cannot work.
@@ -297,7 +301,7 @@ func (o *OIDC) Check() error {
 	}
 	for _, name := range slices.Concat(o.Operators, o.Viewers) {
 		group, isGroup := strings.CutPrefix(name, groupPrefix)
-		if len(name) > maxGrant || isGroup && group == "" || !isGroup && !strings.Contains(name, "@") {
+		if len(name) > maxGrant || isGroup && strings.TrimSpace(group) != group || isGroup && group == "" || !isGroup && !mail.MatchString(name) {
 			return fmt.Errorf("%w: %q is neither an e-mail address nor group:NAME of at most %d bytes", ErrOIDC, name, maxGrant)
 		}
 	}
