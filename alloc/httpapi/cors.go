@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/ferryrelay/ferry/internal/base/origin"

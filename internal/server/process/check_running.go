@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/config"
@@ -154,7 +155,6 @@ func (k *Checker) running(ctx context.Context) {
 	workers := 0
 	if k.Mode.hasRelay() {
 		workers = k.relay(ctx, a)
-		defer k.outside()
 	}
 	metrics, err := a.get(ctx, "/metrics")
 	if err != nil {
@@ -258,6 +258,7 @@ func (k *Checker) relay(ctx context.Context, a *adminClient) (workers int) {
 		k.add("limited paths", stateAdvice, fmt.Sprintf("the process has dropped %d datagrams, %s", n, history.RefusalText("unvalidated")),
 			limitedPaths+"; see docs/security.md#path-validation")
 	}
+	k.outside(&st)
 	return len(st.Workers)
 }
 
@@ -301,12 +302,22 @@ func metric(text []byte, name string) float64 {
 	return 0
 }
 
-// outside says how to check what this machine cannot see itself.
-func (k *Checker) outside() {
+// outside says how to check what this machine cannot see itself, and judges whether datagrams have come from elsewhere.
+func (k *Checker) outside(st *operator.Stats) {
+	const subject = "from outside"
 	host := "ADDRESS"
 	if len(k.Config.Advertise) > 0 {
 		host = k.Config.Advertise[0].String()
 	}
-	k.add("from outside", stateSkipped, "whether players reach the UDP port can be seen from another network only",
-		"run there: "+k.pingLine(host))
+	arrived := uint64(0)
+	for _, n := range st.Workers {
+		arrived += n
+	}
+	if arrived > st.Outcomes["check"] { // those of the relay itself
+		k.add(subject, stateSkipped, "whether players reach the UDP port can be seen from another network only", "run there: "+k.pingLine(host))
+		return
+	}
+	k.add(subject, stateAdvice, "no datagram has come over UDP since "+st.Since.Format(time.RFC3339),
+		"if players have tried: open the port for UDP in each firewall, and publish it: docker's -p 7777:7777 is TCP only, "+
+			"-p 7777:7777/udp is needed too; then run from another network: "+k.pingLine(host))
 }

@@ -43,7 +43,7 @@ func TestCheckRunning(t *testing.T) {
 	}{
 		{"plain", insecure, nil, "process", stateOK, "is ready at http://127.0.0.1:"},
 		{"plain, its files", insecure, nil, "open files", stateOK, "the process has "},
-		{"plain, from outside", insecure, nil, "from outside", stateSkipped, "another network"},
+		{"plain, from outside", insecure, nil, "from outside", stateAdvice, "no datagram has come over UDP since"},
 		{"another setting", insecure, func(c *config.Config) { c.IdleTimeout, c.LogLevel = 20*time.Second, "warn" },
 			"settings in force", stateAdvice, "idle_timeout is 10s, here 20s"},
 		{"another setting that a reload changes", insecure, func(c *config.Config) { c.LogLevel = "warn" },
@@ -102,6 +102,9 @@ func TestCheckRunningCounters(t *testing.T) {
 	stored := `{"state_complete":true,"workers":[1,2],"drops":{"private":4711,"unvalidated":815}}`
 	expect(stats, "", "state file", stateProblem, "cannot write it")
 	expect(stored, "", "state file", stateOK, "stores what")
+	expect(stored, "", "from outside", stateSkipped, "another network")
+	expect(`{"since":"2026-11-28T09:00:00Z","workers":[2,1],"outcomes":{"check":3}}`, "", "from outside", stateAdvice,
+		"no datagram has come over UDP since 2026-11-28T09:00:00Z")
 	expect(stored, "", "private sources", stateAdvice, "4711 datagrams")
 	expect(stored, "", "limited paths", stateAdvice, "815 datagrams")
 	expect(stored, "", "open files", stateSkipped, "does not tell")
