@@ -66,11 +66,22 @@ func (p *apiProcesses) announce(ctx context.Context) {
 }
 
 func (p *apiProcesses) nodes(storeAway bool) (all []operator.Node) {
+	own := p.own()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
+	started := map[[2]string]time.Time{{own.Name, own.URL}: now.Add(-own.Up)} // the latest, by name and URL
+	for _, s := range p.others {
+		at := [2]string{s.Name, s.URL}
+		if start := p.read.Add(-s.Age - s.Up); start.After(started[at]) {
+			started[at] = start
+		}
+	}
 	for _, s := range p.others {
 		heard := p.read.Add(-s.Age)
+		if started[[2]string{s.Name, s.URL}].After(heard) {
+			continue // It crashed, and has started again.
+		}
 		n := operator.Node{
 			ID: s.Name, Role: API.String(), Version: s.Version, State: s.State, API: s.URL,
 			Since: heard.Add(-s.Up), LastHeartbeat: heard,
