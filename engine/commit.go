@@ -149,7 +149,7 @@ func (c *control) bind(e *table.Entry, cmd *command) {
 	d.kind, d.handle, d.nonce = sendBindReceived, e.Handle, cmd.nonce
 	c.submit(d)
 	if moved && c.hooks.OnBind != nil {
-		c.hooks.OnBind(BindEvent{ID: e.ID, Role: alloc.Role(e.Role), From: cmd.from.AddrPort(), First: first, Subject: c.subject(e.Handle)})
+		c.hooks.OnBind(BindEvent{ID: e.ID, Role: alloc.Role(e.Role), From: c.clientOf(cmd.from), First: first, Subject: c.subject(e.Handle)})
 	}
 	if first {
 		c.takeOver(e)

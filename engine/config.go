@@ -298,7 +298,7 @@ type Subject struct {
 type BindEvent struct {
 	ID    proto.AllocationID
 	Role  alloc.Role
-	From  netip.AddrPort
+	From  netip.AddrPort // as Allocation.Endpoint
 	First bool
 	Subject
 }

@@ -44,6 +44,7 @@ type control struct {
 	refusals   refusalGates
 	nextHops   *nextHops      // nil: there is no fast path
 	records    driver.Records // nil: none
+	transports []Transport
 	// A plain UDP endpoint always counts as open.
 	isOpen func(endpoint.Endpoint) bool
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/table"
-	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -29,7 +28,8 @@ type Allocation struct {
 	Name   alloc.Tenant
 	Player alloc.PlayerHash // alloc.HashPlayer of the player for whom it was reserved
 	// Transport is the name of the [Transport] of its endpoint, or "udp4", "udp6" or "dtls", empty
-	// while it is not bound. Endpoint is its UDP address, also below DTLS, and invalid otherwise.
+	// while it is not bound. Endpoint is its UDP address, also below DTLS, and for other transports its
+	// address with port 0 if the transport has a method ClientAddress; invalid: not known.
 	Transport string
 	Endpoint  netip.AddrPort
 	EverBound bool
@@ -151,7 +151,7 @@ func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
 	large := c.shared.table.LargeMessages(e.Handle)
 	d := Allocation{
 		ID: e.ID, Match: a.Match, Role: alloc.Role(e.Role), Tenant: c.shared.table.Tenant(e.Handle), Player: c.shared.table.Player(e.Handle),
-		Transport: c.shared.rules.transports[e.Endpoint.Kind()], Endpoint: c.source(e.Endpoint).AddrPort(),
+		Transport: c.shared.rules.transports[e.Endpoint.Kind()], Endpoint: c.clientOf(e.Endpoint),
 		EverBound: e.Is(table.EverBound), Recovered: e.Is(table.Recovered),
 		Age: since(a.ReservedAt, now), SinceReceived: since(received, now), SinceActive: since(active, now),
 		Links: int(a.Links), AwaitedLinks: int(a.AwaitedLinks), MaxConnections: int(a.MaxConnections),
@@ -204,13 +204,6 @@ func (c *control) findPresence(id proto.AllocationID) (p Presence, role alloc.Ro
 		return Awaited, roleFromFlags(c.recovery.records[i].Flags)
 	}
 	return MayComeBack, role
-}
-
-func (c *control) source(e endpoint.Endpoint) endpoint.Endpoint {
-	if e.Kind() == endpoint.KindDTLS && c.records != nil {
-		e, _ = c.records.Source(e.Serial())
-	}
-	return e
 }
 
 func (c *control) tenantName(hash uint64) alloc.Tenant {

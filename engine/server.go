@@ -279,7 +279,7 @@ func (s *Server) build() {
 		epochs = append(epochs, w.epoch)
 		c.inboxes.add(w.inbox)
 	}
-	c.migrations, c.records = newMigrations(&s.cfg), s.cfg.records()
+	c.migrations, c.records, c.transports = newMigrations(&s.cfg), s.cfg.records(), s.cfg.Transports
 	c.seats.max = int64(s.cfg.MaxSeats)
 	c.players.limits = s.cfg.PlayerLimits.withDefaults(s.cfg.MaxConnections, s.cfg.Unlimited)
 	s.cfg.Recovery.OnStateError = guard(c.guard, "OnStateError", s.cfg.Recovery.OnStateError)

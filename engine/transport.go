@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"math"
+	"net/netip"
 	"sync"
 
 	"github.com/ferryrelay/ferry/engine/internal/driver"
@@ -32,6 +33,26 @@ type Transport interface {
 	MaxMessage() int
 	// Run serves sessions until ctx ends, passes their messages to in, and leaves no goroutine.
 	Run(ctx context.Context, in Intake) error
+}
+
+// clientAddresses is a Transport that may know the address of the client of a session, for operators.
+// Any goroutine may call it.
+type clientAddresses interface {
+	ClientAddress(serial uint64) netip.Addr
+}
+
+// clientOf returns the address of the client at an endpoint; invalid: not known.
+func (c *control) clientOf(e endpoint.Endpoint) netip.AddrPort {
+	kind := e.Kind()
+	switch i := int(kind) - int(endpoint.KindSession); {
+	case kind == endpoint.KindDTLS && c.records != nil:
+		e, _ = c.records.Source(e.Serial())
+	case i >= 0 && i < len(c.transports):
+		if t, ok := c.transports[i].(clientAddresses); ok {
+			return netip.AddrPortFrom(t.ClientAddress(e.Serial()), 0)
+		}
+	}
+	return e.AddrPort()
 }
 
 // Records is DTLS over the relay's own UDP sockets. Package dtls makes it.

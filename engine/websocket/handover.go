@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -34,8 +35,8 @@ type link struct {
 	conn *net.UnixConn
 	done chan struct{} // closed when the goroutine that reads it has ended
 
-	mu      sync.RWMutex // guards serials
-	serials map[uint64]struct{}
+	mu      sync.RWMutex          // guards serials
+	serials map[uint64]netip.Addr // of the clients
 }
 
 // Handover hands the connections of a [Transport] over to another process, which has the relay
@@ -47,7 +48,9 @@ func (t *Transport) Handover() Handover { return Handover{t} }
 
 type held struct {
 	Serials [][]uint64 // by link
-	Next    uint64     // no connection of earlier processes has this serial or a higher one
+	// Clients are the addresses of the clients of Serials, each invalid if it is not known. Older versions have none.
+	Clients [][]netip.Addr `json:",omitempty"`
+	Next    uint64         // no connection of earlier processes has this serial or a higher one
 }
 
 type linked struct {
@@ -91,6 +94,13 @@ func (l *link) receive(each func(serial uint64, pkt []byte)) {
 			each(binary.LittleEndian.Uint64(room[:]), room[serialSize:n])
 		}
 	}
+}
+
+func (l *link) client(serial uint64) (client netip.Addr, ok bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	client, ok = l.serials[serial]
+	return client, ok
 }
 
 func (l *link) has(serial uint64) bool {
@@ -148,9 +158,13 @@ func (t *Transport) takeOver(files []*os.File, held held) error {
 		if err != nil {
 			return err
 		}
-		l := &link{conn: conn.(*net.UnixConn), done: make(chan struct{}), serials: make(map[uint64]struct{})}
-		for _, serial := range held.Serials[i] {
-			l.serials[serial] = struct{}{}
+		l := &link{conn: conn.(*net.UnixConn), done: make(chan struct{}), serials: make(map[uint64]netip.Addr)}
+		for n, serial := range held.Serials[i] {
+			var client netip.Addr
+			if i < len(held.Clients) && n < len(held.Clients[i]) {
+				client = held.Clients[i][n]
+			}
+			l.serials[serial] = client
 		}
 		t.linked.links = append(t.linked.links, l)
 	}
@@ -193,22 +207,22 @@ func (t *Transport) detach(ours *os.File) (held held, err error) {
 		_ = l.conn.SetReadDeadline(time.Now()) // The rest is for the other process.
 		<-l.done
 		l.mu.RLock()
-		serials := make([]uint64, 0, len(l.serials))
-		for serial := range l.serials {
-			serials = append(serials, serial)
+		serials, clients := make([]uint64, 0, len(l.serials)), make([]netip.Addr, 0, len(l.serials))
+		for serial, client := range l.serials {
+			serials, clients = append(serials, serial), append(clients, client)
 		}
 		l.mu.RUnlock()
-		held.Serials = append(held.Serials, serials)
+		held.Serials, held.Clients = append(held.Serials, serials), append(held.Clients, clients)
 	}
 	t.linked.mu.RUnlock()
 	t.admission.stop()
-	own := []uint64{}
+	own, clients := []uint64{}, []netip.Addr{}
 	for i := range t.shards {
 		for _, c := range t.shards[i].snapshot() {
-			own = append(own, c.serial)
+			own, clients = append(own, c.serial), append(clients, c.place.client)
 		}
 	}
-	held.Serials, held.Next = append(held.Serials, own), t.serial.Load()+1
+	held.Serials, held.Clients, held.Next = append(held.Serials, own), append(held.Clients, clients), t.serial.Load()+1
 	return held, nil
 }
 

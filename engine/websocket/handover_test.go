@@ -97,6 +97,9 @@ func TestHandover(t *testing.T) {
 		}
 	}
 	second, _ := takeOver(t, first.Transport, first.stop, c, 50)
+	if got := second.ClientAddress(serial); !got.IsLoopback() || got != r.ClientAddress(serial) || second.ClientAddress(serial+100).IsValid() {
+		t.Errorf("the client is at %v, before at %v", got, r.ClientAddress(serial))
+	}
 	for i := range 50 {
 		if m := second.in.next(t); m.serial != serial || string(m.pkt) != fmt.Sprint("between ", i) {
 			t.Fatalf("message %d behind two processes is %q of %d", i, m.pkt, m.serial)

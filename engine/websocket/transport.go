@@ -142,6 +142,22 @@ func (t *Transport) IsOpen(serial uint64) bool {
 	return t.find(serial) != nil || t.isHeld(serial)
 }
 
+// ClientAddress returns the address of the client of a connection; invalid: not known, as behind a trusted
+// proxy that does not tell it.
+func (t *Transport) ClientAddress(serial uint64) (client netip.Addr) {
+	if c := t.find(serial); c != nil {
+		return c.place.client
+	}
+	t.linked.mu.RLock()
+	defer t.linked.mu.RUnlock()
+	for _, l := range t.linked.links {
+		if client, ok := l.client(serial); ok {
+			return client
+		}
+	}
+	return client
+}
+
 func (t *Transport) drop(reason drop) bool {
 	t.counts.dropped[reason].Add(1)
 	return false
@@ -156,7 +172,7 @@ func (t *Transport) SetBannedSources(all []netip.Prefix) {
 	t.banned.Store(endpoint.NewPrefixSet(all))
 	for i := range t.shards {
 		for _, c := range t.shards[i].snapshot() {
-			if t.isBanned(c.place.from, c.place.known) {
+			if t.isBanned(c.place.client) {
 				c.end(endBanned)
 			}
 		}
@@ -167,7 +183,7 @@ func (t *Transport) SetBannedSources(all []netip.Prefix) {
 func (t *Transport) ConnectionsFrom(network netip.Prefix) (n int) {
 	for i := range t.shards {
 		for _, c := range t.shards[i].snapshot() {
-			if c.place.known && network.Contains(c.place.from.Addr().Unmap()) {
+			if network.Contains(c.place.client) {
 				n++
 			}
 		}
@@ -175,8 +191,8 @@ func (t *Transport) ConnectionsFrom(network netip.Prefix) (n int) {
 	return n
 }
 
-func (t *Transport) isBanned(from netip.Prefix, known bool) bool {
-	return known && t.banned.Load().Contains(from.Addr())
+func (t *Transport) isBanned(client netip.Addr) bool {
+	return client.IsValid() && t.banned.Load().Contains(client)
 }
 
 func (t *Transport) find(serial uint64) *conn {
@@ -194,7 +210,7 @@ func (t *Transport) add(c *conn) {
 	if reason := t.admission.noteOpen(c.place, c); reason != endNone {
 		c.end(reason)
 	}
-	if t.isBanned(c.place.from, c.place.known) {
+	if t.isBanned(c.place.client) {
 		c.end(endBanned) // since admission
 	}
 }

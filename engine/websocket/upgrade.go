@@ -37,8 +37,9 @@ func (t *Transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		t.refuse(w, refusedOrigin, http.StatusForbidden, "This page's origin is not allowed here.\n")
 		return
 	}
-	from, known := clientPrefix(r, t.cfg.TrustedProxies)
-	if t.isBanned(from, known) {
+	client := forwarded.Find(r, t.cfg.TrustedProxies)
+	from, known := countedPrefix(client)
+	if t.isBanned(client.Addr) {
 		t.refuse(w, refusedBanned, http.StatusForbidden, "This address is banned.\n")
 		return
 	}
@@ -51,6 +52,7 @@ func (t *Transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer t.admission.release(p)
+	p.client = client.Addr
 	if c := t.accept(w, r, p); c != nil {
 		c.run()
 	}
@@ -165,10 +167,11 @@ type admission struct {
 }
 
 // place is the place of a connection within the limits. The admission's lock guards it, except
-// from and known, which never change.
+// from, known and client, which never change.
 type place struct {
 	from    netip.Prefix
-	known   bool // from is the client's address
+	known   bool       // from is the client's address
+	client  netip.Addr // invalid: not known
 	in      engine.Intake
 	conn    *conn // nil: the handshake of WebSocket is not over
 	unbound *evict.Conn[*place]
@@ -280,10 +283,9 @@ func (a *admission) count() int {
 	return a.total
 }
 
-// clientPrefix returns the prefix that the limit per address counts for a request. It
+// countedPrefix returns the prefix that the limit per address counts for a client. It
 // reports false if a trusted proxy sent the request without X-Forwarded-For. A header
 // that cannot be parsed counts for the proxy.
-func clientPrefix(r *http.Request, proxies []netip.Prefix) (netip.Prefix, bool) {
-	client := forwarded.Find(r, proxies)
+func countedPrefix(client forwarded.Client) (netip.Prefix, bool) {
 	return client.Prefix, client.Known || client.Malformed
 }

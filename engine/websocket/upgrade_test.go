@@ -11,6 +11,7 @@ import (
 
 	ws "github.com/coder/websocket"
 
+	"github.com/ferryrelay/ferry/internal/net/forwarded"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
@@ -342,7 +343,7 @@ func TestClientPrefix(t *testing.T) {
 		{"@", nil, ""},
 	} {
 		r := &http.Request{RemoteAddr: test.remote, Header: http.Header{"X-Forwarded-For": test.via}}
-		got, known := clientPrefix(r, proxies)
+		got, known := countedPrefix(forwarded.Find(r, proxies))
 		if known != (test.want != "") || known && got.String() != test.want {
 			t.Errorf("%s via %q: %v, %v, want %q", test.remote, test.via, got, known, test.want)
 		}

@@ -5,6 +5,7 @@ package operator
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"time"
 )
@@ -32,7 +33,7 @@ type Node struct {
 	Allocations   int       `json:"allocations"`
 	Bound         int       `json:"bound"`
 	Links         int       `json:"links"`
-	// Matches are the hosts, and Traffic is of the last seconds; both are of other relays only.
+	// Matches are the hosts, and Traffic is of the last seconds.
 	Matches int     `json:"matches,omitempty"`
 	Traffic Traffic `json:"traffic,omitzero"`
 	// Load is the processor usage of the busiest thread of another relay, 0 to 1.
@@ -133,8 +134,8 @@ type Allocation struct {
 	Environment string `json:"environment,omitempty"`
 	Tenant      string `json:"tenant"`
 	Bound       bool   `json:"bound"`
-	// Transport is "udp4", "udp6", "dtls", "ws" or the name of another transport. Endpoint is
-	// absent unless it is UDP or DTLS.
+	// Transport is "udp4", "udp6", "dtls", "ws" or the name of another transport. Endpoint is the
+	// client's address and port, over another transport than UDP and DTLS its address; absent: not known.
 	Transport string `json:"transport,omitempty"`
 	Endpoint  string `json:"endpoint,omitempty"`
 	// Recovered is set if the allocation was restored after a restart. Age then
@@ -146,6 +147,17 @@ type Allocation struct {
 	Connections    int     `json:"connections"`
 	MaxConnections int     `json:"max_connections,omitempty"`
 	AllocationCounts
+}
+
+// EndpointText returns an address, with its port unless that is 0, as of a WebSocket; empty: it is invalid.
+func EndpointText(e netip.AddrPort) string {
+	switch {
+	case !e.IsValid():
+		return ""
+	case e.Port() == 0:
+		return e.Addr().String()
+	}
+	return e.String()
 }
 
 type AllocationCounts struct {

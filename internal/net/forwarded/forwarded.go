@@ -20,8 +20,9 @@ type Client struct {
 	// Prefix counts for limits: that of the client, or that of a trusted proxy which
 	// does not tell the client's address. It is zero without an IP address.
 	Prefix netip.Prefix
-	// Known: Prefix is the client's own.
+	// Known: Prefix is the client's own, and Addr its address.
 	Known bool
+	Addr  netip.Addr
 	// Malformed: a trusted proxy sent an entry of X-Forwarded-For that is no address.
 	// Its clients share Prefix, the proxy's.
 	Malformed bool
@@ -49,7 +50,7 @@ func Find(r *http.Request, trusted []netip.Prefix) Client {
 		}
 		addr, rest, more = next, rest[:max(comma, 0)], comma >= 0
 	}
-	return Client{Prefix: Prefix(addr), Known: true}
+	return Client{Prefix: Prefix(addr), Known: true, Addr: addr}
 }
 
 // parse returns the address of an entry: "192.0.2.1", "192.0.2.1:443", "2001:db8::1",

@@ -401,13 +401,18 @@ func (k *banKeeper) affected(ctx context.Context, b *ban.Ban) (all operator.Affe
 	hosts := make(map[proto.AllocationID]bool)
 	var linked []proto.AllocationID // the hosts of joiners that are affected themselves
 	err = k.eachOf(ctx, b, func(a *engine.Allocation) error {
+		isHost := a.Role == alloc.RoleHost
 		switch {
-		case a.Role == alloc.RoleHost:
+		case isHost:
 			hosts[a.ID] = true
-			all.Hosts, all.Others = all.Hosts+1, all.Others+a.Links
+			all.Others += a.Links
 		case a.Links > 0:
 			linked = append(linked, a.Match)
-			fallthrough
+		}
+		switch {
+		case b.Prefix.IsValid() && a.Endpoint.Port() == 0: // It is one of WebSockets.
+		case isHost:
+			all.Hosts++
 		default:
 			all.Joiners++
 		}

@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,7 +21,9 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/operator/ban"
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/internal/test/wiretest"
@@ -182,6 +186,77 @@ func checkMetrics(t *testing.T, admin string) {
 	} {
 		if strings.Contains(page, "\n"+zero+" 0\n") || !strings.Contains(page, "\n"+zero+" ") {
 			t.Errorf("%s is 0 or missing", zero)
+		}
+	}
+}
+
+// TestOwnTraffic: a process with a relay shows its own rate to ferry ctl nodes, as relays of a fleet do.
+func TestOwnTraffic(t *testing.T) {
+	t.Parallel()
+	d := dialler{running: start(t, options(local(), Serve))}
+	host, _ := d.host(t, "udp")
+	ping := proto.Ping{ID: host.id, Number: 7}.Append(nil)
+	testkit.Within(t, time.Minute, "a rate of the relay", func() bool {
+		host.Ask(ping, wiretest.Equals(ping))
+		var all operator.Nodes
+		_, body := fetch(t, d.AdminURL()+"/nodes")
+		return json.Unmarshal([]byte(body), &all) == nil && all.Nodes[0].Traffic.SentBytes > 0 && all.Nodes[0].Matches == 1
+	})
+}
+
+// TestWebSocketAddress: a player over WebSocket has the address that a trusted proxy tells, for all that an
+// operator asks, and DTLS players theirs. A ban says once what it ends.
+func TestWebSocketAddress(t *testing.T) {
+	t.Parallel()
+	c := local()
+	c.TrustedProxies = []config.Network{network("127.0.0.0/8")}
+	d := dialler{running: start(t, options(c, Serve))}
+	for _, from := range []string{"198.51.100.7", "2001:db8::7", "", "dtls"} {
+		kind, want := "ws", from
+		d.header = http.Header{"X-Forwarded-For": {from}}
+		switch from {
+		case "":
+			d.header = nil // The proxy does not tell it.
+		case "dtls":
+			kind, want = "dtls", "127.0.0.1:"
+		}
+		a, err := d.calls().Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner := netip.MustParseAddrPort(strings.TrimPrefix(d.URL(), "http://")) // A relay behind a proxy advertises that only.
+		a.ServerEndpoints = append(a.ServerEndpoints, api.ServerEndpoint{
+			ConnectionType: "ws", Network: "tcp", Reliable: true, Host: inner.Addr().String(), Port: int(inner.Port()),
+		})
+		host := d.join(t, a, kind)
+		var all operator.Allocations
+		if _, body := fetch(t, d.AdminURL()+"/allocations?match="+host.id.String()); json.Unmarshal([]byte(body), &all) != nil {
+			t.Fatal(body)
+		}
+		i := slices.IndexFunc(all.Allocations, func(a operator.Allocation) bool { return a.ID == host.id.String() })
+		if got := all.Allocations[i].Endpoint; !strings.HasPrefix(got, want) || (got == "") != (want == "") {
+			t.Errorf("%q: listed at %q", from, got)
+		}
+		var why operator.Why
+		if _, body := fetch(t, d.AdminURL()+"/why/"+host.id.String()); json.Unmarshal([]byte(body), &why) != nil {
+			t.Fatal(body)
+		}
+		bound := slices.IndexFunc(why.Events, func(e operator.WhyEvent) bool { return e.What == "bound" })
+		if bound < 0 || !strings.HasPrefix(why.Events[bound].Endpoint, want) {
+			t.Errorf("%q: %+v", from, why.Events)
+		}
+		if want == "" || kind == "dtls" {
+			continue
+		}
+		testkit.Within(t, time.Minute, "the search to find "+want, func() bool { // It keeps its list for a moment.
+			var found operator.Matches
+			_, body := fetch(t, d.AdminURL()+"/matches?q="+want)
+			return json.Unmarshal([]byte(body), &found) == nil && found.Total == 1
+		})
+		addr := netip.MustParseAddr(want)
+		got, err := d.bans.affected(t.Context(), &ban.Ban{Prefix: netip.PrefixFrom(addr, addr.BitLen())})
+		if err != nil || got != (operator.Affected{WebSockets: 1}) {
+			t.Errorf("%q: a ban ends %+v, %v", from, got, err)
 		}
 	}
 }

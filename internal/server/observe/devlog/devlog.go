@@ -3,6 +3,7 @@
 package devlog
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/internal/base/periodic"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/operator/history"
 )
@@ -57,11 +59,7 @@ func (d Log) logBind(e engine.BindEvent) {
 	if e.First {
 		text = "bound"
 	}
-	from := "a session of DTLS or WebSocket"
-	if e.From.IsValid() {
-		from = e.From.String()
-	}
-	d.log.Info(text, roleKey(e.Role), e.ID.String(), "from", from)
+	d.log.Info(text, roleKey(e.Role), e.ID.String(), "from", cmp.Or(operator.EndpointText(e.From), "unknown"))
 }
 
 // roleKey is the key of an allocation's id, the same in all lines.

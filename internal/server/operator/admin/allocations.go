@@ -53,9 +53,7 @@ func allocationOf(a engine.Allocation, h History) operator.Allocation {
 			row.JoinCode = h.CodeOf(a.ID)
 		}
 	}
-	if a.Endpoint.IsValid() {
-		row.Endpoint = a.Endpoint.String()
-	}
+	row.Endpoint = operator.EndpointText(a.Endpoint)
 	return row
 }
 

@@ -39,9 +39,7 @@ func EventOf(e *timeline.Event) operator.WhyEvent {
 	if !e.Peer.IsZero() {
 		row.Peer = e.Peer.String()
 	}
-	if e.Endpoint.IsValid() {
-		row.Endpoint = e.Endpoint.String()
-	}
+	row.Endpoint = operator.EndpointText(e.Endpoint)
 	return row
 }
 

@@ -120,6 +120,9 @@ func mayReturn(p engine.Presence) bool { return p == engine.Awaited || p == engi
 // narrowPath returns the path to an allocation, if it takes less than the largest content: the kernel heeds
 // that over IPv6. Over WebSocket TCP does.
 func (h *History) narrowPath(a *engine.Allocation) timeline.NarrowPath {
+	if a.Endpoint.Port() == 0 {
+		return timeline.NarrowPath{}
+	}
 	headers := ipv6Headers + proto.RelayOverhead
 	if a.Transport == "dtls" {
 		headers += dtlsOverhead

@@ -58,7 +58,7 @@ type Event struct {
 	ID       proto.AllocationID
 	Project  string // "" if it is not known
 	Peer     proto.AllocationID
-	Endpoint netip.AddrPort // the last one; the zero value for sessions of DTLS and WebSocket
+	Endpoint netip.AddrPort // the last one, with port 0 for a WebSocket; the zero value if it is not known
 	Kind     Kind
 	Reason   string    // in words, the rest of a sentence; "" if none is needed
 	First    time.Time // when the first of them happened
