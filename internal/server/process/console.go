@@ -50,6 +50,7 @@ type status struct {
 	store        *redisstore.Stores
 	frontEnd     *frontEnd
 	accepting    *accepting
+	load         func() operator.Load
 }
 
 // status returns what an operator sees of the process.
@@ -57,6 +58,7 @@ func (a *App) status() *status {
 	return &status{
 		opts: &a.opts, since: a.life.began, ready: &a.ready, settings: a.settings, certificates: a.certificates,
 		relay: a.relay, api: a.api, store: a.store, frontEnd: a.frontEnd, accepting: &a.operator.accepting,
+		load: func() operator.Load { return a.operator.console.Summary().Load },
 	}
 }
 
@@ -92,8 +94,11 @@ func (s *status) nodes(context.Context) (operator.Nodes, error) {
 		Allocations: st.Allocations, Bound: st.Bound, Links: st.Links, Seats: st.Seats,
 	}
 	if s.relay != nil {
-		now := s.settings.current()
-		n.MaxSeats = s.relay.seats(&now.Config)
+		now, load := s.settings.current(), s.load()
+		n.MaxSeats, n.Matches = s.relay.seats(&now.Config), load.Matches
+		n.Traffic = operator.Traffic{
+			Received: load.DatagramsIn, ReceivedBytes: load.BytesIn, Sent: load.DatagramsOut, SentBytes: load.BytesOut, Dropped: load.Drops,
+		}
 	}
 	for _, addr := range s.relay.addrs() {
 		n.UDP = append(n.UDP, addr.String())

@@ -34,6 +34,9 @@ func nodePath(node string) string {
 	return "/nodes/" + url.PathEscape(node)
 }
 
+// measuredAfter is the time after the start of a relay at which its traffic is measured.
+const measuredAfter = 10 * time.Second
+
 func nodesTable(w io.Writer, all *operator.Nodes) error {
 	var rows []string
 	for _, n := range all.Nodes {
@@ -49,7 +52,7 @@ func nodesTable(w io.Writer, all *operator.Nodes) error {
 		switch {
 		case !n.Serves() || n.State == operator.StateUnknown:
 			state, running = state+" since "+clock(n.LastHeartbeat), ""
-		case n.Role == "relay" && !n.LastHeartbeat.IsZero():
+		case n.Traffic != (operator.Traffic{}) || n.Role != "api" && !n.Since.IsZero() && time.Since(n.Since) > measuredAfter:
 			traffic = size(uint64(n.Traffic.SentBytes)) + "/s"
 		}
 		rows = append(rows, row(n.ID, n.Role, n.Region, state, strings.Join(n.UDP, ","), n.API,
