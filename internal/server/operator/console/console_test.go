@@ -35,7 +35,8 @@ func newConsole(t *testing.T) (*Console, *atomic.Int64) {
 		Title: "ferry v1", Mode: "serve", Since: time.Now(),
 		Stats: func() engine.Stats {
 			n := uint64(samples.Add(1))
-			return engine.Stats{Received: n, Workers: []engine.WorkerStats{{Received: n, CPU: time.Second}, {Transport: "ws"}}}
+			return engine.Stats{Received: n, Workers: []engine.WorkerStats{{Received: n, CPU: time.Second}, {Transport: "ws"}},
+				FastPath: engine.FastPathCounts{Datagrams: n}}
 		},
 		Probe: func(context.Context) error { return nil },
 		Nodes: func(context.Context) (operator.Nodes, error) {
@@ -153,7 +154,7 @@ func TestEvents(t *testing.T) {
 	for want := uint64(1); want <= 3; want++ {
 		for _, from := range []*bufio.Scanner{first, second} {
 			s := next(from)
-			if s.Stats.Received != want || len(s.WorkerCPU) != 1 || s.RTT.Last < 0 || s.Conditions[0].Name != "readiness" {
+			if s.Stats.Received != want || s.Stats.FastPath != want || len(s.WorkerCPU) != 1 || s.RTT.Last < 0 || s.Conditions[0].Name != "readiness" {
 				t.Errorf("sample %d: %+v", want, s)
 			}
 		}
