@@ -294,6 +294,27 @@ var rules = []mutant{
 		by:   killer{"./engine", "TestPlayerJoinersPerHost", ""},
 	},
 	{
+		rule: "a player's own unbound reservation yields to its next one",
+		in:   "engine",
+		old:  `a.yields = true // Its player calls again, and so does not wait for it.`,
+		now:  `a.yields = false`,
+		by:   killer{"./engine", "TestPlayerRetries", ""},
+	},
+	{
+		rule: "the holders of a shared token have limits of their own in each network",
+		in:   "alloc/httpapi",
+		old:  `if p.kind == KindPlayer && !p.individual {`,
+		now:  `if p.kind == KindPlayer && !p.individual && client.Addr().IsLoopback() {`,
+		by:   killer{"./alloc/httpapi", "TestSharedTokenByNetwork", ""},
+	},
+	{
+		rule: "a sign-out of the console holds after a restart",
+		in:   "internal/server/operator/admin",
+		old:  `maps.Copy(s.revoked, before)`,
+		now:  `maps.Copy(before, s.revoked)`,
+		by:   killer{"./internal/server/operator/admin", "TestSession", ""},
+	},
+	{
 		rule: "the holders of a backend's token are not one player",
 		in:   "alloc/httpapi",
 		old:  `p.individual = identity.Kind == KindPlayer`,
