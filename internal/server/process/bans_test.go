@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -270,6 +271,33 @@ func TestBanLate(t *testing.T) {
 	}
 	dialRaw(t, late).bind()
 	testkit.Eventually(t, "it binds and is removed", func() bool { return !r.has(t, late.ID) })
+}
+
+// TestBanMigration: a banned player, and one that a backend names with the ticket of another one, does not get the
+// place of a host that has left. Another one of the match does.
+func TestBanMigration(t *testing.T) {
+	t.Parallel()
+	c := local()
+	migration(&c, never)
+	r := start(t, options(c, Dev))
+	players, code := newMatch(t, 2, func(i int) *api.Client { return r.caller(fmt.Sprint("player:", i)) })
+	rest := leaveHost(t, players, says)
+	ask := func(p *participant, name string) int {
+		status, _, _ := post(t, p.api, "/v1/migrate", api.MigrateRequest{
+			JoinCode: code, HostConnectionData: p.ticket.HostConnectionData, Player: name,
+		})
+		return status
+	}
+	if status := ask(rest[0], "2"); status != http.StatusNotFound {
+		t.Errorf("with the ticket of another player: %d", status)
+	}
+	r.ban(t, "project=dev&environment=dev&player=1")
+	if status := ask(rest[0], ""); status != http.StatusForbidden {
+		t.Errorf("the banned player: %d", status)
+	}
+	if status := ask(rest[1], "2"); status != http.StatusCreated {
+		t.Errorf("the other player: %d", status)
+	}
 }
 
 // TestBanNetwork: a player in a banned network over UDP is removed, and cannot come back; a
