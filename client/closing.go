@@ -23,6 +23,9 @@ const (
 // Run has returned. Calls that wait return net.ErrClosed. It always returns nil
 // and may be called again.
 func (s *Session) Close() error {
+	if s.done == nil { // New has not made it.
+		return nil
+	}
 	s.leave()
 	s.end(net.ErrClosed)
 	s.mu.Lock()

@@ -181,6 +181,9 @@ func (p *Peer) writeError() error {
 // relay until it confirms. It always returns nil and may be called again.
 func (p *Peer) Close() error {
 	s := p.s
+	if s == nil { // It is of no session.
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for d := p.queue.pop(); d != nil; d = p.queue.pop() {

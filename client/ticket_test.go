@@ -144,3 +144,15 @@ func TestRedeemTrimsTheCode(t *testing.T) {
 		t.Errorf("sent %s", got)
 	}
 }
+
+// TestCloseOfZero: what no constructor has made has nothing to close.
+func TestCloseOfZero(t *testing.T) {
+	t.Parallel()
+	for _, c := range []io.Closer{new(Session), new(Peer)} {
+		for range 2 {
+			if err := c.Close(); err != nil {
+				t.Errorf("%T: %v", c, err)
+			}
+		}
+	}
+}

@@ -120,6 +120,9 @@ func (s *Server) Run(parent context.Context) error {
 // Close closes the sockets and the state file, whether the server runs or not, and may be called
 // again. A running Run returns.
 func (s *Server) Close() error {
+	if s.stopped == nil { // New has not made it.
+		return nil
+	}
 	if s.ran.CompareAndSwap(false, true) {
 		close(s.stopped)
 		s.closeStateFile()

@@ -364,3 +364,14 @@ func TestHooks(t *testing.T) {
 		t.Errorf("events\n%q\nwant\n%q", events, want)
 	}
 }
+
+// TestCloseOfZero: what no constructor has made has nothing to close.
+func TestCloseOfZero(t *testing.T) {
+	t.Parallel()
+	for range 2 {
+		if err := new(engine.Server).Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	new(engine.Handover).Close()
+}

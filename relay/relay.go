@@ -325,6 +325,9 @@ func (r *Relay) Shutdown(ctx context.Context) error {
 // Close stops Run and waits until it has returned, or releases what New opened, and closes
 // Config.Listener. It may be called more than once.
 func (r *Relay) Close() error {
+	if r == nil || r.stop == nil { // New has not made it.
+		return nil
+	}
 	first := false
 	r.began.Do(func() { first = true })
 	r.once.Do(func() { close(r.stop) })

@@ -549,3 +549,14 @@ func TestEarlyEnd(t *testing.T) {
 		t.Errorf("the relay still runs: %v", err)
 	}
 }
+
+// TestCloseOfZero: what no constructor has made has nothing to close.
+func TestCloseOfZero(t *testing.T) {
+	for _, r := range []io.Closer{new(relay.Relay), new(relaytest.Relay)} {
+		for range 2 {
+			if err := r.Close(); err != nil {
+				t.Errorf("%T: %v", r, err)
+			}
+		}
+	}
+}

@@ -388,3 +388,14 @@ func TestThousandClients(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 }
+
+// TestCloseOfZero: what no constructor has made has nothing to close.
+func TestCloseOfZero(t *testing.T) {
+	t.Parallel()
+	var d netcode.Driver
+	for range 2 {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -116,3 +116,11 @@ func TestFootprint(t *testing.T) {
 		}
 	}
 }
+
+// TestCloseOfZero: what no constructor has made has nothing to close.
+func TestCloseOfZero(t *testing.T) {
+	t.Parallel()
+	if err := new(SessionFile).Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -263,7 +263,7 @@ func (s *Simulation) Stats() Stats { return s.inner.Stats() }
 
 // Close sends what is delayed on its way out, and closes the link below.
 func (s *Simulation) Close() error {
-	if s.closed {
+	if s.closed || s.inner == nil {
 		return nil
 	}
 	s.closed = true

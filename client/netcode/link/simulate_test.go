@@ -371,3 +371,14 @@ func TestClose(t *testing.T) {
 		t.Errorf("too large: %v", err)
 	}
 }
+
+// TestCloseOfZero: what no constructor has made has nothing to close.
+func TestCloseOfZero(t *testing.T) {
+	t.Parallel()
+	var s link.Simulation
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
