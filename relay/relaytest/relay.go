@@ -84,8 +84,9 @@ func (r *Relay) API(token string) *api.Client {
 }
 
 // Host starts a match for up to max players, and returns the session of its host, which is bound,
-// and the join code. token is that of API.
-func (r *Relay) Host(token string, max int) (host *client.Session, code string) {
+// and the join code. token is that of API. config returns the configuration of the session with a
+// ticket, such as [Network.Client]; without it the session has the default one.
+func (r *Relay) Host(token string, max int, config ...func(client.Ticket) client.Config) (host *client.Session, code string) {
 	r.t.Helper()
 	ctx, cancel := r.context()
 	defer cancel()
@@ -94,7 +95,7 @@ func (r *Relay) Host(token string, max int) (host *client.Session, code string) 
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	host = r.Play(client.Config{Ticket: ticket})
+	host = r.Play(configOf(ticket, config))
 	if err := host.Bind(ctx); err != nil {
 		r.t.Fatal(err)
 	}
@@ -104,8 +105,9 @@ func (r *Relay) Host(token string, max int) (host *client.Session, code string) 
 	return host, code
 }
 
-// Join joins a match by its code, and returns the connection to its host. token is that of API.
-func (r *Relay) Join(token, code string) (*client.Session, *client.Peer) {
+// Join joins a match by its code, and returns the connection to its host. token and config are those
+// of Host.
+func (r *Relay) Join(token, code string, config ...func(client.Ticket) client.Config) (*client.Session, *client.Peer) {
 	r.t.Helper()
 	ctx, cancel := r.context()
 	defer cancel()
@@ -113,12 +115,19 @@ func (r *Relay) Join(token, code string) (*client.Session, *client.Peer) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	s := r.Play(client.Config{Ticket: ticket})
+	s := r.Play(configOf(ticket, config))
 	host, err := s.Connect(ctx)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	return s, host
+}
+
+func configOf(t client.Ticket, config []func(client.Ticket) client.Config) client.Config {
+	if len(config) == 0 {
+		return client.Config{Ticket: t}
+	}
+	return config[0](t)
 }
 
 // Play runs a session until the end of the test.

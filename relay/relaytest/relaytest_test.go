@@ -3,6 +3,7 @@ package relaytest_test
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -31,35 +32,13 @@ func TestMemoryStore(t *testing.T) {
 func TestNetwork(t *testing.T) {
 	network := &relaytest.Network{Delay: time.Millisecond, Loss: 0.1}
 	r := relaytest.Start(t, relay.Config{Engine: engine.Config{Transports: []engine.Transport{network.Transport()}}})
-	caller := alloc.Caller{Tenant: alloc.Tenant{Project: "game", Environment: "live"}, Server: true}
-	reservation, err := r.Service().Allocate(t.Context(), caller, 1, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	play := func(res alloc.Reservation) *client.Session {
-		t.Helper()
-		ticket, err := relay.TicketOf(res)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r.Play(network.Client(ticket))
-	}
-	host := play(reservation)
-	if err := host.Bind(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	code, err := r.Service().JoinCode(t.Context(), caller, reservation.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if reservation, err = r.Service().Join(t.Context(), caller, code); err != nil {
-		t.Fatal(err)
-	}
-	toHost, err := play(reservation).Connect(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	host, code := r.Host("", 1, network.Client)
+	_, toHost := r.Join("", code, network.Client)
+	if where := host.LocalAddr().Addr(); where != netip.MustParseAddr("198.18.0.1") {
+		t.Errorf("the host is at %v, not in the network", where)
 	}
 	var peer *client.Peer
+	var err error
 	testkit.Eventually(t, "the host hears the player", func() bool {
 		if _, err := toHost.Write([]byte("hello")); err != nil {
 			t.Fatal(err)
@@ -67,7 +46,7 @@ func TestNetwork(t *testing.T) {
 		peer, err = host.TryAccept()
 		return peer != nil || err != nil
 	})
-	if err != nil || peer.ID() != reservation.ID {
+	if err != nil || peer.RemoteAddr() != toHost.LocalAddr() {
 		t.Errorf("peer %v, %v", peer, err)
 	}
 }
