@@ -288,11 +288,14 @@ func (f *fastWorld) step(n int) {
 	for _, h := range f.all {
 		valid[h] = tab.IsValidated(h)
 	}
-	fresh := false
+	fresh, asks := false, false
 	var sender table.Entry
 	if m, err := proto.ParseRelay(d.pkt); err == nil {
 		sender, _ = tab.ByID(m.From)
-		fresh = tab.Activity(sender.Handle).HasHeard(max(tick(f.rig.now-5000)+1, tick(f.since)))
+		a := tab.Activity(sender.Handle)
+		received, _ := tab.LastSeen(sender.Handle)
+		fresh = a.HasHeard(max(tick(f.rig.now-5000)+1, tick(f.since)))
+		asks = !a.HasHeard(tick(f.rig.now-4000)+1) && received < tick(f.rig.now)
 	}
 	f.sent = f.sent[:0]
 	outcome := f.w.handleDatagram(f.rig.now, d.ep, d.pkt, false)
@@ -300,6 +303,13 @@ func (f *fastWorld) step(n int) {
 	f.w.inbox.clear()
 	want := outcome == outRelayed && f.expected(d, fresh, probes, probed, func(h table.Handle) bool { return valid[h] })
 	f.passed[fmt.Sprint(outcome, " ", d.irregular)]++
+	activity := 64*table.SlabRecords + 64*int(sender.Handle.Slot())
+	if want && asks {
+		want = false
+		received := activity + 20
+		binary.LittleEndian.PutUint32(f.before[received:], uint32(tick(f.rig.now)))
+		f.passed["asks"]++
+	}
 	switch {
 	case (out != nil) != want:
 		f.t.Fatalf("datagram %d (%v, %q): relayed by the program: %t, want %t (counts %v, %v)", n, outcome, d.irregular, out != nil, want,
@@ -309,9 +319,7 @@ func (f *fastWorld) step(n int) {
 			f.t.Fatalf("datagram %d (%v) was left to the worker, and the program wrote", n, outcome)
 		}
 	default:
-		// Of this only a worker hears.
-		heard := 64*table.SlabRecords + 64*int(sender.Handle.Slot())
-		copy(records[heard:heard+4], f.before[heard:])
+		copy(records[activity:activity+4], f.before[activity:]) // Only a worker hears of it.
 		if !bytes.Equal(records, f.after) {
 			f.t.Fatalf("datagram %d: memory differs: %s", n, difference(records, f.after))
 		}
@@ -561,12 +569,18 @@ func TestFastPathHolds(t *testing.T) {
 		t.Errorf("heard at %d of an endpoint of which no worker has heard", activity.LastHeard())
 	}
 	activity.RecordHeard(tick(now))
-	for _, after := range []int64{0, 100, 2000, 4999} {
+	for _, after := range []int64{0, 100, 2000, 3999} {
 		relays(now+after, true)
 		if got, want := activity.LastHeard(), tick(now+after); got != want {
 			t.Errorf("heard at %d, want %d", got, want)
 		}
 	}
+	for after := int64(4000); after < 5000; after += 250 { // one of each tick asks
+		relays(now+after, false)
+		relays(now+after, true)
+		relays(now+after+249, true)
+	}
+	relays(now+5000, false)
 	relays(now+5000, false)
 	activity.RecordHeard(tick(now + 5000))
 	relays(now+5000, true)

@@ -4,8 +4,8 @@
 // # Rules
 //
 // The program decides "relay"; everything else it leaves to a worker. It writes nothing
-// before its last check, so what it leaves has no trace, but that it has seen the sender. Package engine's relay, and what it
-// does here:
+// before its last check, so what it leaves has no trace, but that it has seen the sender, and has
+// asked after it. Package engine's relay, and what it does here:
 //
 //	rule of a worker                    the program
 //	the frame: its interface's, IPv4 without options or fragments and with a right header
@@ -25,7 +25,8 @@
 //	                                    it sends, and must translate what it gets
 //	quota                               the same word and arithmetic; used up: left
 //	                                    left too unless a worker has heard of the sender within 5 s, and
-//	                                    since the kernel's filters changed, which are in front of sockets
+//	                                    since the kernel's filters changed, which are in front of sockets;
+//	                                    after 4 s the first one of each tick is, and the others are not
 //	path validation                     both paths are validated; else left
 //	timestamps, counts                  the same words, but that the sender was heard; counts by processor
 //	larger than the MTU of the next hop, which is 1,280 bytes over IPv6: left

@@ -64,8 +64,9 @@ enum {
 enum { KIND_UDP4 = 1, KIND_UDP6 = 2 }; // package endpoint
 
 // The kernel's filters are in front of the sockets, and not of the program: for so long it relays
-// for an endpoint of which no socket hears.
-enum { HEARD_TICKS = 5000 / TICK_MILLIS };
+// for an endpoint of which no socket hears. In the last second it leaves the first datagram of each
+// tick to the socket, so that the others need not wait for the worker.
+enum { HEARD_TICKS = 5000 / TICK_MILLIS, ASK_TICKS = HEARD_TICKS - 4 };
 
 // Package fastpath: types localAddr, egress, settings, counters and tally.
 
@@ -262,7 +263,7 @@ struct verdict {
 };
 
 // relay decides about a RELAY as worker.relay does, or returns a reason to leave it to a
-// worker. It writes nothing before the last check, but that the sender was seen. message has 38 bytes or more.
+// worker. It writes nothing before the last check, but that the sender was seen, and asked after. message has 38 bytes or more.
 static __always_inline int relay(const struct frame *f, const void *message, const struct settings *s,
 				 struct counters *count, __u32 cpu, __u32 ip_header, struct verdict *v)
 {
@@ -349,6 +350,11 @@ static __always_inline int relay(const struct frame *f, const void *message, con
 		if (!take_cost(gate, now, volume < MAX_COST ? volume : MAX_COST, &bytes) || !ok)
 			return QUOTA;
 		gate = (__u64)datagrams << 32 | bytes;
+	}
+
+	if ((heard >> 1) + ASK_TICKS <= tick && READ(activity->received) < tick) {
+		advance(&activity->received, tick);
+		return STALE;
 	}
 
 	// The last check: from here on it is relayed.

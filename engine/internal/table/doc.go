@@ -101,7 +101,8 @@
 //     only store to an identity, by compare-and-swap: if control stores at the same time, that
 //     store wins, and the bit stays.
 //   - It does not write heard, which says that a datagram came to a socket, and so through the
-//     kernel's filters; it relays for 5 s after that.
+//     kernel's filters; it relays for 5 s after that. It may write received for a datagram that it
+//     leaves to a worker.
 //   - Its costs of quotas are those of [Quota], in integers.
 //
 // # The order of stores

@@ -1119,6 +1119,13 @@ var rules = []mutant{
 		by:   killer{"./engine", "TestFastPathEquals/tc", ""},
 	},
 	{
+		rule: "fast path: a datagram asks after an endpoint before it lapses",
+		in:   "engine/internal/program",
+		old:  `&& READ(activity->received) < tick)`,
+		now:  `&& 0)`,
+		by:   killer{"./engine", "TestFastPathEquals/tc", ""},
+	},
+	{
 		rule: "fast path: all endpoints lapse when filters change",
 		in:   "engine/internal/program",
 		old:  `heard < READ(s->heard_since) ||`,
