@@ -34,6 +34,8 @@ type path struct {
 	filters  *nexthop.FilterEvents
 	clock    func() time.Duration // the engine's
 
+	attaching sync.Mutex // held while the program is attached and detached, without mu
+
 	mu         sync.Mutex // guards what follows
 	disabled   bool       // by Path.SetEnabled
 	current    bool       // the next hops are those of generation
@@ -186,8 +188,20 @@ func (p *path) replaceFormer() {
 var errVeth = errors.New("native XDP on a veth breaks the checksums of what programs on this machine send; name the interface in the configuration if there are none")
 
 // attach attaches the program to the interfaces that it serves, without p.mu: control must not
-// wait for a driver. Load and Run call it. The error names all interfaces that refuse it.
+// wait for a driver. While a driver drops what it sends, it is detached everywhere: a veth whose
+// other end has no XDP may deliver nothing even when the program passes all. The error names all
+// interfaces that refuse it.
 func (p *path) attach() (err error) {
+	p.attaching.Lock()
+	defer p.attaching.Unlock()
+	p.mu.Lock()
+	dropped := p.dropped
+	p.mu.Unlock()
+	if dropped != "" {
+		p.program.Forget(func(int) bool { return false })
+		p.serve(nil, dropped)
+		return nil
+	}
 	wanted, attached := p.wantedInterfaces(), make(map[int]string)
 	p.program.Forget(func(index int) bool { _, exists := p.resolver.Interface(index); return exists })
 	for index, name := range wanted {
@@ -195,7 +209,7 @@ func (p *path) attach() (err error) {
 			err = errors.Join(err, fmt.Errorf("interface %s: %w", name, attachErr))
 			continue
 		}
-		if p.attached[index] == "" { // Only this goroutine writes it.
+		if p.attached[index] == "" { // It is written here only.
 			p.log.Info("fast path", "interface", name, "mode", p.cfg.Mode.String())
 		}
 		attached[index] = name
@@ -212,13 +226,27 @@ func (p *path) attach() (err error) {
 	if err != nil {
 		detached = err.Error()
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if detached != "" && detached != p.detached {
 		p.log.Warn("fast path: not on all interfaces", "error", err)
 	}
-	p.attached, p.detached = attached, detached
+	p.serve(attached, detached)
 	return err
+}
+
+// serve stores to which interfaces the program is attached, and why not to others.
+func (p *path) serve(attached map[int]string, detached string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.attached, p.detached = attached, detached
+	for key, n := range p.egresses {
+		p.setEgress(n, key)
+	}
+	p.switchProgram()
+}
+
+func (p *path) setEgress(n int, key egress) {
+	_, served := p.attached[key.ifindex]
+	p.program.SetEgress(n, key.ifindex, key.mtu, key.mac, served)
 }
 
 func (p *path) attachTo(index int) error {
@@ -332,8 +360,7 @@ func (p *path) setNextHop(nextHop table.NextHop) {
 		}
 		n = len(p.egresses) + 1
 		p.egresses[key] = n
-		_, served := p.attached[key.ifindex]
-		p.program.SetEgress(n, key.ifindex, key.mtu, key.mac, served)
+		p.setEgress(n, key)
 	}
 	p.program.SetNextHop(nextHop, mac, n)
 }
@@ -352,16 +379,20 @@ func (p *path) Resume(generation uint64) {
 }
 
 func (p *path) setEnabled(on bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.unavailable != nil {
 		return
 	}
+	p.mu.Lock()
+	again := on && p.dropped != ""
 	p.disabled = !on
 	if on {
 		p.dropped = ""
 	}
 	p.switchProgram()
+	p.mu.Unlock()
+	if again {
+		_ = p.attach() // It is logged, and shown to the operator.
+	}
 }
 
 func (p *path) switchProgram() { p.program.SetOn(p.isOn()) }

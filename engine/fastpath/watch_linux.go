@@ -173,6 +173,7 @@ func (p *path) watchDrivers(w *driverWatch) {
 		p.mu.Lock()
 		p.hinder(&p.dropped, fmt.Sprintf("the driver of %s dropped %d of about %d datagrams of the program", attached[index], drops, sent))
 		p.mu.Unlock()
+		_ = p.attach()
 	}
 }
 

@@ -367,35 +367,50 @@ func TestFastPathExpiry(t *testing.T) {
 	testkit.Within(t, 30*time.Second, "all allocations expire", func() bool { return l.metric("ferry_allocations") == 0 })
 }
 
-// TestFastPathDriver: when a driver drops what the program sends, the relay turns the program
-// off by itself, and on again when it is asked to.
+// TestFastPathDriver: when a driver drops what the program sends, from the beginning or later, the
+// relay detaches the program by itself, and attaches it again when it is asked to.
 func TestFastPathDriver(t *testing.T) {
-	c := fastCase{mode: "native", wildcard: true}
-	l := newFastLab(t, c, nil)
-	cfg := l.fastPlayers(20, c)
-	hosts := cfg.Joiners // on the same link: drivers count what they drop of XDP_TX
-	for range 100 {
-		hosts.First = hosts.First.Next()
+	for _, plays := range []bool{true, false} {
+		t.Run(fmt.Sprintf("plays before: %t", plays), func(t *testing.T) {
+			c := fastCase{mode: "native", wildcard: true}
+			l := newFastLab(t, c, nil)
+			cfg := l.fastPlayers(20, c)
+			hosts := cfg.Joiners // on the same link: drivers count what they drop of XDP_TX
+			for range 100 {
+				hosts.First = hosts.First.Next()
+			}
+			cfg.Hosts = hosts
+			// Without a program at its end a veth takes no frames of XDP.
+			remove := func() {
+				if err := l.net.Clients.IP("link set relay xdpdrv off"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !plays {
+				remove()
+			}
+			f, _ := l.fleet(cfg)
+			if plays {
+				l.requireFast(f, "at first")
+				remove()
+			}
+			began := time.Now()
+			testkit.Within(t, 30*time.Second, "the program is off", func() bool { return l.metric("ferry_fast_on") == 0 })
+			t.Logf("the program is off %v after the driver began to drop", time.Since(began).Round(time.Millisecond))
+			l.requireSockets(f, "when the driver drops what the program sends")
+			if out := l.programs(); strings.Contains(out, "relay_") {
+				t.Errorf("the program is still attached:\n%s", out)
+			}
+			if out := l.ctl("fast-path"); !strings.Contains(out, "off, native") || !strings.Contains(out, "the driver of ") {
+				t.Errorf("ferry ctl fast-path:\n%s", out)
+			}
+			if err := forXDP(l.net.Clients); err != nil {
+				t.Fatal(err)
+			}
+			l.ctl("fast-path", "on")
+			l.requireFast(f, "when it was asked to try again")
+		})
 	}
-	cfg.Hosts = hosts
-	f, _ := l.fleet(cfg)
-	l.requireFast(f, "at first")
-	// Without a program at its end a veth takes no frames of XDP.
-	if err := l.net.Clients.IP("link set relay xdpdrv off"); err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	testkit.Within(t, 30*time.Second, "the program is off", func() bool { return l.metric("ferry_fast_on") == 0 })
-	t.Logf("the program is off %v after the driver began to drop", time.Since(began).Round(time.Millisecond))
-	l.requireSockets(f, "when the driver drops what the program sends")
-	if out := l.ctl("fast-path"); !strings.Contains(out, "off, native") || !strings.Contains(out, "the driver of ") {
-		t.Errorf("ferry ctl fast-path:\n%s", out)
-	}
-	if err := forXDP(l.net.Clients); err != nil {
-		t.Fatal(err)
-	}
-	l.ctl("fast-path", "on")
-	l.requireFast(f, "when it was asked to try again")
 }
 
 // TestFastPathQuota: the program counts against the quota of the sockets, and leaves what is
