@@ -32,7 +32,7 @@ type FastPathCounts struct {
 	// of the network.
 	NoNextHop map[string]uint64
 	// FilterChanges are the times that filters of the kernel changed, and the program left all to
-	// workers until they had heard of an endpoint again. Changes within 250 ms count as one.
+	// workers until they had heard of an endpoint again. Changes of one tick of 250 ms count as one.
 	FilterChanges uint64
 	// Interfaces are those that the program serves, at Mode, "tc" or "native"; On is false
 	// while it leaves everything to workers.

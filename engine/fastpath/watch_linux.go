@@ -101,7 +101,7 @@ func (p *path) followFilters(ctx context.Context) {
 	}
 }
 
-// expire returns for how long the program leaves all datagrams to the sockets.
+// expire returns for how long later changes need no further call.
 func (p *path) expire() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -210,8 +210,8 @@ func (f *FilterEvents) Close() {
 	}
 }
 
-// Run calls changed after a change, until parent ends. However many changes there are while a call
-// takes its time, one call follows. The error is that of netlink(7); changes are missed then.
+// Run calls changed after a change, until parent ends. Changes while a call takes its time are left
+// to that call. The error is that of netlink(7); changes are missed then.
 func (f *FilterEvents) Run(parent context.Context, changed func()) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
@@ -243,6 +243,10 @@ func (f *FilterEvents) Run(parent context.Context, changed func()) error {
 			return context.Cause(ctx)
 		case <-events:
 			changed()
+			select {
+			case <-events:
+			default:
+			}
 		}
 	}
 }

@@ -139,12 +139,13 @@ const settle = 50 * time.Millisecond
 
 // Expire makes the program leave the datagrams of each endpoint to workers until one of them hears
 // of it, by a datagram that came after now on the engine's clock and so has passed the kernel's
-// filters of now. It returns for how long all are left to workers. Calls are one after another.
+// filters of now. It returns how long it does the same for later changes of filters, and leaves all
+// datagrams to workers 50 ms longer. Calls are one after another.
 func (p *Program) Expire(now time.Duration) time.Duration {
 	const length = table.TickMillis * time.Millisecond
 	since := (now+settle)/length + 1
 	p.settings.heardSince.Store(uint32(since) << 1)
-	return since*length - now
+	return since*length - settle - now
 }
 
 // SetQuota sets the quota of a role.
