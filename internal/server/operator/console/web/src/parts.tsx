@@ -53,7 +53,11 @@ export function Dialog() {
     question = q => { setError(""); setAsked(q) }
     return () => { question = () => {} }
   }, [])
-  useEffect(() => { if (asked && !box.current?.open) box.current?.showModal() }, [asked])
+  const shown = useRef<Question>(undefined) // The event of its end may come when the next question is asked already.
+  useEffect(() => {
+    shown.current = asked
+    if (asked && !box.current?.open) box.current?.showModal()
+  }, [asked])
   const run = async (e: Event) => {
     e.preventDefault()
     setBusy(true)
@@ -68,7 +72,7 @@ export function Dialog() {
     setBusy(false)
   }
   const Body = typeof asked?.ask === "function" ? asked.ask : undefined
-  return <dialog ref={box} aria-label="Confirm" onClose={() => { if (!box.current?.open) setAsked(undefined) /* or the next question is asked already */ }}>
+  return <dialog ref={box} aria-label="Confirm" onClose={() => { if (!box.current?.open) setAsked(q => q === shown.current ? undefined : q) }}>
     {asked && <form onSubmit={run}>
       {Body ? <Body /> : <p>{asked.ask as string}</p>}
       {error && <p class="failure" role="alert">{error}</p>}
