@@ -336,11 +336,13 @@ func TestAdmitErrorIsLogged(t *testing.T) {
 		},
 	}})
 	for project, want := range map[string]error{"full": alloc.ErrProjectQuota, "other": own, "third": own} {
-		if _, err := r.ReserveHost(t.Context(), alloc.HostRequest{Tenant: alloc.Tenant{Project: project}, MaxConnections: 1}); !errors.Is(err, want) {
+		_, err := r.ReserveHost(t.Context(), alloc.HostRequest{Tenant: alloc.Tenant{Project: project}, MaxConnections: 1})
+		if !errors.Is(err, want) {
 			t.Errorf("%s: %v", project, err)
 		}
 	}
-	if text := log.String(); strings.Count(text, "hook=Admit") != 1 || !strings.Contains(text, own.Error()) || strings.Contains(text, "quota") {
+	text := log.String()
+	if strings.Count(text, "hook=Admit") != 1 || !strings.Contains(text, own.Error()) || strings.Contains(text, "quota") {
 		t.Errorf("the log:\n%s", text)
 	}
 }
