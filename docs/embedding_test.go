@@ -275,7 +275,7 @@ func takeOver(ctx context.Context, relay *api.Client, code string, session *clie
 			session.Close() // the old one
 			return s, nil   // a host's, if next has no HostConnectionData
 		}
-		s.Close() // Another player was first, or ctx has ended.
+		s.Close() // The player let its turn pass, or ctx has ended.
 	}
 }
 

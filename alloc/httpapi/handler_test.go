@@ -151,6 +151,9 @@ func TestSecondSlash(t *testing.T) {
 	x := newFixture(t, Config{})
 	allocate := func() string { return `{"maxConnections":4}` }
 	own := func() string { return `{"allocationId":"` + x.allocate(t, tokenAnna) + `"}` }
+	leave := func() string {
+		return `{"allocationId":"` + x.allocate(t, tokenAnna) + `","connectionData":"` + testTicket + `"}`
+	}
 	live := func() string { return `{"joinCode":"` + x.code(t, tokenAnna, x.allocate(t, tokenAnna)) + `"}` }
 	migration := func() string {
 		id := x.allocate(t, tokenAnna)
@@ -169,7 +172,7 @@ func TestSecondSlash(t *testing.T) {
 	}{
 		"/v1/allocate": {allocate, 201}, "/v1/joincode": {own, 201}, "/v1/join": {live, 200},
 		"/v1/regions": {none, 200}, "/v1/regions/choose": {func() string { return choose }, 200},
-		"/openapi.yaml": {none, 200}, "/v1/migrate": {migration, 201}, "/v1/leave": {own, 204},
+		"/openapi.yaml": {none, 200}, "/v1/migrate": {migration, 201}, "/v1/leave": {leave, 204},
 	}
 	for path, call := range x.calls {
 		tt, ok := tests[path]

@@ -141,7 +141,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		"/v1/joincode": `{"allocationId":"` + id + `"}`,
 		"/v1/join":     `{"joinCode":"` + code + `"}`,
 		"/v1/migrate":  `{"joinCode":"` + code + `","hostConnectionData":"` + testTicket + `"}`,
-		"/v1/leave":    `{"allocationId":"` + id + `"}`,
+		"/v1/leave":    `{"allocationId":"` + id + `","connectionData":"` + testTicket + `"}`,
 	}
 	wantStatus(t, d.post(t, x, "/v1/join", tokenAnna, bodies["/v1/join"]), 200)
 	wantStatus(t, d.post(t, x, "/v1/allocate", tokenAnna, `{"maxConnections":4,"region":"moon"}`), 400)

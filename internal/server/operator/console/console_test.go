@@ -154,7 +154,8 @@ func TestEvents(t *testing.T) {
 	for want := uint64(1); want <= 3; want++ {
 		for _, from := range []*bufio.Scanner{first, second} {
 			s := next(from)
-			if s.Stats.Received != want || s.Stats.FastPath != want || len(s.WorkerCPU) != 1 || s.RTT.Last < 0 || s.Conditions[0].Name != "readiness" {
+			if s.Stats.Received != want || s.Stats.FastPath != want || len(s.WorkerCPU) != 1 || s.RTT.Last < 0 ||
+				s.Conditions[0].Name != "readiness" {
 				t.Errorf("sample %d: %+v", want, s)
 			}
 		}
