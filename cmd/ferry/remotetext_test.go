@@ -60,7 +60,8 @@ func fill(v reflect.Value) {
 func evilServer(t *testing.T, failing bool) string {
 	pages := map[string]any{
 		"/nodes": new(operator.Nodes), "/allocations": new(operator.Allocations), "/allocations/x/players": new(operator.Allocations),
-		"/why/x": new(operator.Why), "/timeline": new(operator.ProjectTimeline), "/bans": new(admin.BanList), "/usage": new(operator.Usage),
+		"/why/x": new(operator.Why), "/timeline": new(operator.ProjectTimeline), "/bans": new(admin.BanList),
+		"/bans/affected": new(operator.Affected), "/usage": new(operator.Usage),
 		"/config": new(admin.Settings), "/reload": new(admin.ReloadResult), "/log-level": new(admin.Level),
 		"/fast-path": new(admin.FastPathState),
 		"/drain":     new(operator.DrainState), "/allocations/x": new(operator.ActionResult), "/stats": new(operator.Stats),

@@ -142,9 +142,9 @@ func TestRequestsAreCarried(t *testing.T) {
 	}
 }
 
-// notARelays are the errors that no relay returns: those of an API process's store and
-// of the admission program.
-var notARelays = []string{"ErrStoreUnavailable", "ErrAdmissionUnavailable"}
+// notARelays are the errors that no relay returns: those of an API process's store, its choice of a relay and
+// its service, and of the admission program.
+var notARelays = []string{"ErrStoreUnavailable", "ErrNoRelay", "ErrHostProof", "ErrAdmissionUnavailable"}
 
 // errorNames returns the errors that the files of package alloc with interfaces of relays
 // declare.
