@@ -164,7 +164,7 @@ func descriptionByte(r rune) rune {
 
 // caller returns the principal as the service's caller. An anonymous caller cannot
 // prove that an allocation is its own, so joincode and leave accept any of its tenant, and
-// migrate any ticket.
+// migrate any ticket of one that names no player.
 func (p principal) caller(c callName) alloc.Caller {
 	server := p.kind == KindServer || p.anonymous && (c == callJoinCode || c == callMigrate || c == callLeave)
 	return alloc.Caller{Tenant: p.tenant, Player: p.player, Individual: p.individual, Tag: p.tag, Server: server}

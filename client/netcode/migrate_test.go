@@ -59,12 +59,13 @@ func TestMigrateRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	var players []*netcode.Driver
+	names := map[*netcode.Driver]string{}
 	for _, name := range []string{"anna", "ben", "carl"} {
 		d, _, err := netcode.JoinRelay(ctx, r.API("player:"+name), code, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		players = append(players, d)
+		players, names[d] = append(players, d), name
 	}
 	t.Cleanup(func() {
 		for _, d := range players {
@@ -78,7 +79,7 @@ func TestMigrateRelay(t *testing.T) {
 			t.Fatal(err)
 		}
 		until(t, "they learn that the host has left", players, func(*netcode.Driver) {}, func() bool { return connected(players...) == 0 })
-		host, players = migrate(ctx, t, r, code, players, cfg)
+		host, players = migrate(ctx, t, r, code, players, names, cfg)
 		if len(players) != n-1 {
 			t.Fatalf("%d players remain of %d", len(players), n)
 		}
@@ -116,24 +117,28 @@ func TestMigrateRelay(t *testing.T) {
 }
 
 // migrate is MigrateRelay by all players at once. It returns the new host and the others.
-func migrate(ctx context.Context, t *testing.T, r *relaytest.Relay, code string, old []*netcode.Driver, cfg netcode.Config) (
-	host *netcode.Driver, players []*netcode.Driver,
-) {
+func migrate(
+	ctx context.Context, t *testing.T, r *relaytest.Relay, code string, old []*netcode.Driver, names map[*netcode.Driver]string, cfg netcode.Config,
+) (host *netcode.Driver, players []*netcode.Driver) {
 	t.Helper()
 	type result struct {
+		name string
 		d    *netcode.Driver
 		conn netcode.Conn
 		err  error
 	}
 	results := make(chan result, len(old))
 	for _, d := range old {
+		name := names[d]
 		go func() {
-			next, conn, err := netcode.MigrateRelay(ctx, r.API("player:next"), code, d, cfg)
-			results <- result{next, conn, err}
+			next, conn, err := netcode.MigrateRelay(ctx, r.API("player:"+name), code, d, cfg)
+			results <- result{name, next, conn, err}
 		}()
 	}
 	for range old {
-		switch got := <-results; {
+		got := <-results
+		names[got.d] = got.name
+		switch {
 		case got.err != nil:
 			t.Error(got.err)
 		case got.conn == netcode.Conn{} && host == nil:
