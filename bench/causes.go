@@ -12,8 +12,8 @@ type Validity struct {
 	Interrupted bool `json:"interrupted,omitempty"` // ended early: everything is about the part before
 	// Valid is true if the figures describe the server: the run was not interrupted, and
 	// no cause lies with the generator or the machine.
-	Valid  bool    `json:"valid" merge:"-"`
-	Causes []Cause `json:"causes,omitempty" merge:"-"` // of what was not sent, not delivered or not the server's delay
+	Valid  bool    `json:"valid"`
+	Causes []Cause `json:"causes,omitempty"` // of what was not sent, not delivered or not the server's delay
 }
 
 // Cause is why a run did not deliver all that was offered, or does not describe the

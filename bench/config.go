@@ -26,9 +26,6 @@ var (
 	ErrServerEnded = errors.New("bench: the server's process ended during the run")
 )
 
-// ErrLate says that the endpoints were not ready at Config.Generator.StartAt.
-var ErrLate = errors.New("bench: the set-up took too long")
-
 // Shape is the form of a load.
 type Shape string
 
@@ -172,13 +169,13 @@ type EndpointConfig struct {
 type ControlLoad struct {
 	// BindRate is the number of repeated handshakes per second, 0 to 10,000,000.
 	// One that no endpoint can send in time counts as offered and not sent.
-	BindRate float64 `json:"bindRate" merge:"sum"`
+	BindRate float64 `json:"bindRate"`
 	// AllocateRate is the number of allocations per second requested from the
 	// API, 0 to 1,000,000. 0 with AllocateWorkers: as fast as the API answers.
-	AllocateRate float64 `json:"allocateRate" merge:"sum"`
+	AllocateRate float64 `json:"allocateRate"`
 	// AllocateWorkers is the number of those calls that run concurrently. Default 8
 	// with AllocateRate, else 0: no calls; at most 1,024.
-	AllocateWorkers int `json:"allocateWorkers" merge:"sum"`
+	AllocateWorkers int `json:"allocateWorkers"`
 	// Baseline is the first part of Config.Duration, without handshakes and calls. Default
 	// half of it if there are any beside datagrams; [None]: there is no such part.
 	Baseline time.Duration `json:"baselineNs"`
@@ -187,13 +184,13 @@ type ControlLoad struct {
 // ChurnLoad is load by what comes and goes. The zero value is none.
 type ChurnLoad struct {
 	// SessionRate is the number of sessions per second of the shape churn, which needs it; at most 100,000.
-	SessionRate float64 `json:"churnRate" merge:"sum"`
+	SessionRate float64 `json:"churnRate"`
 	// SessionLength is the time that a session sends datagrams. Default 1 s, at most 1 h.
 	SessionLength time.Duration `json:"churnPlayNs"`
 	// ReplaceRate is the number of matches per second, beside Config.Rate, that fall silent and are
 	// replaced by new ones, at most 10,000. Config.Drain is then 15 s by default: silent allocations
 	// end after the idle limit of the server.
-	ReplaceRate float64 `json:"replaceRate,omitempty" merge:"sum"`
+	ReplaceRate float64 `json:"replaceRate,omitempty"`
 }
 
 // ServerConfig is what a run reads of the relay. The zero value is nothing.
@@ -208,9 +205,6 @@ type ServerConfig struct {
 
 // GeneratorConfig is about the generator's thread and sockets.
 type GeneratorConfig struct {
-	// StartAt is when the warm-up begins, so that several generators begin together. Zero: when
-	// the endpoints are ready, which must not be later. At most 1 h ahead, for one run.
-	StartAt time.Time
 	// Pin ties the generator's thread, and no other, to processor CPU, 0 to 1,023.
 	Pin bool
 	CPU int
@@ -367,7 +361,6 @@ func (cfg *Config) conflicts(d Dialect) []conflict {
 	c, connects := d.(benchrig.Connector)
 	e := &cfg.Endpoints
 	udp, churn, netcode := e.Transport == TransportUDP, cfg.Shape == ShapeChurn, cfg.Shape == ShapeNetcode
-	wait, starts := time.Until(cfg.Generator.StartAt), !cfg.Generator.StartAt.IsZero()
 	flows := 2 * cfg.Matches * cfg.Players
 	return []conflict{
 		{cfg.Control.AllocateWorkers > 0 && !reserves, d.Name() + " has no API to ask for allocations"},
@@ -383,9 +376,6 @@ func (cfg *Config) conflicts(d Dialect) []conflict {
 		{!netcode && cfg.Snapshot != 0, "Snapshot is for the shape netcode"},
 		{cfg.Rate > 0 && cfg.Window > 0, "Rate and Window exclude each other"},
 		{cfg.Window*flows > maxCredits, fmt.Sprintf("a window of %d for %d flows, limit %d in all", cfg.Window, flows, maxCredits)},
-		{starts && wait <= 0, fmt.Sprintf("StartAt is %v ago", roundDigits(-wait))},
-		{starts && wait > maxDuration, fmt.Sprintf("StartAt is %v ahead, limit %v", roundDigits(wait), maxDuration)},
-		{starts && churn, "StartAt is not for the shape churn"},
 		{cfg.Control.Baseline > 0 && (cfg.Control.Baseline >= cfg.Duration || !cfg.loadsControlPlane()),
 			"Baseline is a part of Duration before BINDs or allocations begin"},
 		{FamilyOf(e.Sources.Addr()) != e.Family, fmt.Sprintf("sources %v are not of the family %s", e.Sources, e.Family)},

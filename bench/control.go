@@ -13,7 +13,7 @@ type Control struct {
 	With    Part  `json:"with"` // the rest of it
 	// P99Moved is the p99 of the latency in With minus that in Without, 0 unless
 	// both have samples.
-	P99Moved time.Duration `json:"p99MovedNs" merge:"-"`
+	P99Moved time.Duration `json:"p99MovedNs"`
 
 	Binds       *Calls `json:"binds,omitempty"`
 	Allocations *Calls `json:"allocations,omitempty"`
@@ -26,12 +26,12 @@ type Part struct {
 	Sent          uint64        `json:"sent"`
 	Delivered     uint64        `json:"delivered"`
 	Lost          uint64        `json:"lost"`
-	LossRatio     float64       `json:"lossRatio" merge:"-"`
+	LossRatio     float64       `json:"lossRatio"`
 	DeliveredRate float64       `json:"deliveredRate"` // datagrams/s
 	Latency       Latency       `json:"latency"`
 	// Lag is that of the generator: the share of Latency that is not the server's.
 	Lag    Latency `json:"lag"`
-	Server Process `json:"server" merge:"first"` // zero without Config.Server.PID
+	Server Process `json:"server"` // zero without Config.Server.PID
 }
 
 // Calls are requests of one kind to the control plane. Counts are of those that

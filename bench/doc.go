@@ -13,9 +13,8 @@
 //	return report.WriteFile("result.json", result)
 //
 // [Run] makes one run, [Sweep] makes one at each of several rates, and [FindMax] searches for
-// the highest rate that meets thresholds. [Merge] makes one result of those of several
-// generators. Package report compares results and writes them as text, as an HTML page
-// with plots and as JSON; the command ferry bench does the same from a shell.
+// the highest rate that meets thresholds. Package report compares results and writes them as
+// text, as an HTML page with plots and as JSON; the command ferry bench does the same from a shell.
 //
 // The generator knows only addresses: it uses the real protocol and the real API,
 // shares no code with the engine, and is the same for every relay that it compares. A
@@ -78,10 +77,6 @@
 //   - Matches that come and go (Config.Churn.ReplaceRate): a live match falls silent when a new
 //     one is connected, and its endpoints are used again when the relay has reported the end of their
 //     allocations ([Replacement]).
-//   - Several generators load one relay together if all have the same Config.Generator.StartAt. Their
-//     results have histograms, so that [Merge] has the quantiles of all datagrams, and not a mean of
-//     quantiles. Latency stays within one generator, whose clock it is; the start is as exact as the
-//     clocks are synchronous. Run one generator on a machine, or the others disturb it.
 //   - A run whose context ends reports on the part before. Datagrams in flight
 //     then still have the time of the drain to arrive, so that losses are real.
 //

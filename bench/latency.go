@@ -24,8 +24,6 @@ type Latency struct {
 	Max     time.Duration `json:"maxNs"`
 	// Series is the distribution over a scale of nines, until the lost ones.
 	Series []Quantile `json:"series,omitempty"`
-	// Histogram is in nanoseconds, in HdrHistogram's compressed format 2, base64.
-	Histogram string `json:"histogram,omitempty"`
 }
 
 // most returns what 1 % of the samples exceed, or the longest of them if they are too few.
@@ -87,7 +85,6 @@ func newLatency(h *hdrhistogram.Histogram, lost uint64, series bool) Latency {
 	if l.Samples == 0 {
 		return l
 	}
-	l.Histogram = encodeHistogram(h)
 	l.Mean, l.Min, l.Max = time.Duration(h.Mean()), time.Duration(h.Min()), time.Duration(h.Max())
 	if series {
 		l.Series = quantileSeries(h, lost)

@@ -25,9 +25,6 @@ type phases struct {
 
 func newPhases(cfg *Config) phases {
 	p := phases{start: sock.Now() + startDelay, drain: int64(cfg.Drain)}
-	if !cfg.Generator.StartAt.IsZero() {
-		p.start = sock.Now() + int64(time.Until(cfg.Generator.StartAt))
-	}
 	p.measure = p.start + int64(cfg.Warmup)
 	p.split = p.measure + int64(cfg.Control.Baseline)
 	p.end = p.measure + int64(cfg.Duration)
@@ -287,11 +284,7 @@ func (r *recorder) secondAt(i int, end int64) Second {
 
 func (r *recorder) allSeconds() (all []Second) {
 	for i := range min(int(r.live.second.Load())+1, len(r.seconds)) {
-		s := r.secondAt(i, r.times.end)
-		if s.Delivered > 0 {
-			s.Histogram = encodeHistogram(r.seconds[i].latency)
-		}
-		all = append(all, s)
+		all = append(all, r.secondAt(i, r.times.end))
 	}
 	return all
 }

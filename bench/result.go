@@ -19,15 +19,15 @@ type Result struct {
 	Load  Load  `json:"load"`
 
 	Forwarding
-	Gaps      *Gaps     `json:"gaps,omitempty"`                // nil: nothing was due
-	Latency   Latency   `json:"latency"`                       // from the intended send time to the arrival
-	Seconds   []Second  `json:"seconds"`                       // the whole run by the clock, warm-up and drain included
-	Relay     *Relay    `json:"relay,omitempty" merge:"first"` // nil without Config.Server.Metrics
-	Server    Process   `json:"server" merge:"first"`          // zero without Config.Server.PID
+	Gaps      *Gaps     `json:"gaps,omitempty"`  // nil: nothing was due
+	Latency   Latency   `json:"latency"`         // from the intended send time to the arrival
+	Seconds   []Second  `json:"seconds"`         // the whole run by the clock, warm-up and drain included
+	Relay     *Relay    `json:"relay,omitempty"` // nil without Config.Server.Metrics
+	Server    Process   `json:"server"`          // zero without Config.Server.PID
 	Generator Generator `json:"generator"`
 	// Connections is about those of a transport over TCP, else nil; whole run.
 	Connections *Connections `json:"connections,omitempty"`
-	System      System       `json:"system" merge:"-"`
+	System      System       `json:"system"`
 
 	BindsSent    uint64 `json:"bindsSent"`    // with Config.Control.BindRate, whole run
 	BindsAnswers uint64 `json:"bindsAnswers"` // whole run
@@ -50,16 +50,14 @@ type Result struct {
 
 // Origin says where a result comes from.
 type Origin struct {
-	Version int    `json:"version"` // ResultVersion
-	Name    string `json:"name"`    // Config.Label.Name: the label of this run in tables and plots
-	// Generators is the number of generators whose results [Merge] merged; 0: it is one's own.
-	Generators int       `json:"generators,omitempty"`
-	Started    time.Time `json:"started"` // when the measured interval began, UTC
-	Command    []string  `json:"command,omitempty"`
-	Commit     string    `json:"commit,omitempty"`
-	Machine    Machine   `json:"machine" merge:"-"`
-	Dialect    string    `json:"dialect"` // Dialect.Name: "ferry", "swap", ...
-	Limits     string    `json:"limits"`  // Config.Label.Limits
+	Version int       `json:"version"` // ResultVersion
+	Name    string    `json:"name"`    // Config.Label.Name: the label of this run in tables and plots
+	Started time.Time `json:"started"` // when the measured interval began, UTC
+	Command []string  `json:"command,omitempty"`
+	Commit  string    `json:"commit,omitempty"`
+	Machine Machine   `json:"machine"`
+	Dialect string    `json:"dialect"` // Dialect.Name: "ferry", "swap", ...
+	Limits  string    `json:"limits"`  // Config.Label.Limits
 }
 
 // Forwarding counts the datagrams of the measured interval.
@@ -79,11 +77,11 @@ type Forwarding struct {
 
 	// Measured is less than Load.Duration if the run was interrupted.
 	Measured      time.Duration `json:"measuredNs"`
-	OfferedRate   float64       `json:"offeredRate"`         // datagrams/s
-	DeliveredRate float64       `json:"deliveredRate"`       // datagrams/s
-	LossRatio     float64       `json:"lossRatio" merge:"-"` // of Offered, the share that was not delivered, 0 to 1
+	OfferedRate   float64       `json:"offeredRate"`   // datagrams/s
+	DeliveredRate float64       `json:"deliveredRate"` // datagrams/s
+	LossRatio     float64       `json:"lossRatio"`     // of Offered, the share that was not delivered, 0 to 1
 	// of the largest datagram that the relay received: UDP payload, or message of a WebSocket
-	WireBytes int `json:"wireBytes" merge:"max"`
+	WireBytes int `json:"wireBytes"`
 }
 
 // Machine describes the computer of the generator. Absolute figures of runs
@@ -101,28 +99,28 @@ type Machine struct {
 	Mitigations []string `json:"mitigations,omitempty"`
 }
 
-// Load repeats the Config. Fields without a tag merge have to be equal for [Merge].
+// Load repeats the Config.
 type Load struct {
 	Shape     Shape         `json:"shape"`
 	Transport Transport     `json:"transport"` // empty in older results: udp over ipv4
 	Family    Family        `json:"family"`
 	Direction Direction     `json:"direction"`
 	Align     Align         `json:"align"`
-	Matches   int           `json:"matches" merge:"sum"`
+	Matches   int           `json:"matches"`
 	Players   int           `json:"players"` // per match, the host not counted
-	Endpoints int           `json:"endpoints" merge:"sum"`
-	Flows     int           `json:"flows" merge:"sum"`
-	Sockets   int           `json:"sockets" merge:"sum"` // of the generator
-	Rate      float64       `json:"rate" merge:"sum"`    // datagrams/s in all, 0 in a closed loop
-	Window    int           `json:"window"`              // per flow, 0 in an open loop
-	Payload   int           `json:"payload"`             // bytes, without the dialect's header
-	Snapshot  int           `json:"snapshot,omitempty"`  // bytes, shape netcode; Payload is a command then
+	Endpoints int           `json:"endpoints"`
+	Flows     int           `json:"flows"`
+	Sockets   int           `json:"sockets"`            // of the generator
+	Rate      float64       `json:"rate"`               // datagrams/s in all, 0 in a closed loop
+	Window    int           `json:"window"`             // per flow, 0 in an open loop
+	Payload   int           `json:"payload"`            // bytes, without the dialect's header
+	Snapshot  int           `json:"snapshot,omitempty"` // bytes, shape netcode; Payload is a command then
 	Duration  time.Duration `json:"durationNs"`
 	Warmup    time.Duration `json:"warmupNs"`
 	Drain     time.Duration `json:"drainNs"`
 	Keepalive time.Duration `json:"keepaliveNs"` // negative: never
-	Pinned    bool          `json:"pinned" merge:"first"`
-	CPU       int           `json:"cpu" merge:"first"` // of the generator's thread, if pinned
+	Pinned    bool          `json:"pinned"`
+	CPU       int           `json:"cpu"` // of the generator's thread, if pinned
 
 	ControlLoad
 	ChurnLoad
@@ -135,10 +133,10 @@ type Load struct {
 // Setup has the cost of making all endpoints ready.
 type Setup struct {
 	Duration  time.Duration `json:"durationNs"`
-	Requests  uint64        `json:"requests"`              // calls of an HTTP API
-	Handshake uint64        `json:"handshake"`             // datagrams sent to bind and connect
-	RSSBefore uint64        `json:"rssBefore" merge:"max"` // of the server, bytes; 0 without Config.Server.PID
-	RSSAfter  uint64        `json:"rssAfter" merge:"max"`
+	Requests  uint64        `json:"requests"`  // calls of an HTTP API
+	Handshake uint64        `json:"handshake"` // datagrams sent to bind and connect
+	RSSBefore uint64        `json:"rssBefore"` // of the server, bytes; 0 without Config.Server.PID
+	RSSAfter  uint64        `json:"rssAfter"`
 }
 
 // Second is one second by the clock, in which datagrams were due, sent, or arrived.
@@ -150,7 +148,6 @@ type Second struct {
 	P50       time.Duration `json:"p50Ns"`     // of what arrived in it, as are P99 and Max
 	P99       time.Duration `json:"p99Ns"`
 	Max       time.Duration `json:"maxNs"`
-	Histogram string        `json:"histogram,omitempty"` // see Latency.Histogram
 }
 
 // Process is the use of the machine by one process over the measured interval.
@@ -159,11 +156,11 @@ type Process struct {
 	// Run is the time on a processor, summed over the threads, exact
 	// (/proc/PID/task/*/schedstat). User and System are the kernel's split of
 	// it, which may be sampled by the tick.
-	Run    time.Duration `json:"runNs" merge:"sum"`
-	User   time.Duration `json:"userNs" merge:"sum"`
-	System time.Duration `json:"systemNs" merge:"sum"`
-	Wait   time.Duration `json:"waitNs" merge:"sum"` // runnable, but not on a processor
-	Wall   time.Duration `json:"wallNs"`             // between the two readings
+	Run    time.Duration `json:"runNs"`
+	User   time.Duration `json:"userNs"`
+	System time.Duration `json:"systemNs"`
+	Wait   time.Duration `json:"waitNs"` // runnable, but not on a processor
+	Wall   time.Duration `json:"wallNs"` // between the two readings
 	// Datagrams arrived at the generator between the two readings, duplicates
 	// included; PerDatagram is Run divided by it, in nanoseconds.
 	Datagrams   uint64  `json:"datagrams"`
@@ -172,10 +169,10 @@ type Process struct {
 	// NoSocket is true if the process has no socket with the relay's port.
 	NoSocket bool `json:"noSocket,omitempty"`
 
-	RSS         uint64 `json:"rss"`                 // bytes, at the end
-	Threads     int    `json:"threads" merge:"sum"` // at the end
-	Voluntary   uint64 `json:"voluntary"`           // context switches: waited
-	Involuntary uint64 `json:"involuntary"`         // context switches: was preempted
+	RSS         uint64 `json:"rss"`         // bytes, at the end
+	Threads     int    `json:"threads"`     // at the end
+	Voluntary   uint64 `json:"voluntary"`   // context switches: waited
+	Involuntary uint64 `json:"involuntary"` // context switches: was preempted
 }
 
 // IsServer reports whether the figures of the process are those of the server.
@@ -186,15 +183,15 @@ type Generator struct {
 	Process Process `json:"process"`
 	// Busy is the share of the loop's time in rounds that moved a datagram, 0
 	// to 1. The thread spins, so its CPU time says nothing.
-	Busy float64 `json:"busy" merge:"max"`
+	Busy float64 `json:"busy"`
 	// Lag is how late each datagram was handed to the kernel, from its intended time.
 	Lag Latency `json:"lag"`
 	// Drops are those of the generator's own sockets: not the server's loss.
 	Drops      uint64  `json:"drops"`
-	SendCalls  uint64  `json:"sendCalls"`             // rounds of sendmmsg in the measured interval
-	SendBatch  float64 `json:"sendBatch" merge:"max"` // datagrams per call that sent some
-	RecvBatch  float64 `json:"recvBatch" merge:"max"` // datagrams per call that got some
-	ReadBuffer int     `json:"readBuffer"`            // granted per socket, bytes; 0 over TCP
+	SendCalls  uint64  `json:"sendCalls"`  // rounds of sendmmsg in the measured interval
+	SendBatch  float64 `json:"sendBatch"`  // datagrams per call that sent some
+	RecvBatch  float64 `json:"recvBatch"`  // datagrams per call that got some
+	ReadBuffer int     `json:"readBuffer"` // granted per socket, bytes; 0 over TCP
 }
 
 // System has the counters of the whole machine over the measured interval.
@@ -221,8 +218,8 @@ func (s *System) share(d time.Duration) float64 {
 
 // Netcode has the results of the shape netcode.
 type Netcode struct {
-	TickRate float64 `json:"tickRate" merge:"max"` // per second
-	Players  int     `json:"players" merge:"sum"`  // in all matches
+	TickRate float64 `json:"tickRate"` // per second
+	Players  int     `json:"players"`  // in all matches
 	// Connect is the time from a player's request until it was connected.
 	Connect Latency `json:"connect"`
 	Ended   uint64  `json:"ended"`  // sides of connections that ended, whole run
@@ -240,11 +237,11 @@ type Netcode struct {
 
 // Stream is one kind of messages of the shape netcode in the measured interval.
 type Stream struct {
-	Bytes     int     `json:"bytes"`               // of a message
-	Sent      uint64  `json:"sent"`                // given to the driver of this side
-	Delivered uint64  `json:"delivered"`           // received by the game of the other side, each once
-	LossRatio float64 `json:"lossRatio" merge:"-"` // 0 to 1
-	Latency   Latency `json:"latency"`             // from the intended send time until the game receives it
+	Bytes     int     `json:"bytes"`     // of a message
+	Sent      uint64  `json:"sent"`      // given to the driver of this side
+	Delivered uint64  `json:"delivered"` // received by the game of the other side, each once
+	LossRatio float64 `json:"lossRatio"` // 0 to 1
+	Latency   Latency `json:"latency"`   // from the intended send time until the game receives it
 }
 
 // Churn counts the sessions of the whole run, from allocate to leave.
@@ -262,16 +259,16 @@ type Churn struct {
 // Replacement counts matches that fell silent and new ones in their place. An end is that
 // of the allocation of an endpoint, which the relay reports to it by ERROR 1.
 type Replacement struct {
-	Rate       float64 `json:"rate"`                           // matches/s that were due
-	Offered    uint64  `json:"offered"`                        // matches for which the API was asked
-	Refused    uint64  `json:"refused"`                        // of those, by the API
-	Reason     string  `json:"reason,omitempty" merge:"first"` // of the first of those
-	NoEndpoint uint64  `json:"noEndpoint"`                     // of those, all spare endpoints had allocations
-	Failed     uint64  `json:"failed"`                         // of those, not bound and connected in time
-	Arrived    uint64  `json:"arrived"`                        // of those, live; as many fell silent
-	Ended      uint64  `json:"ended"`                          // endpoints that fell silent and were reported as ended
-	NotEnded   uint64  `json:"notEnded"`                       // endpoints that fell silent and were not, within 60 s or the drain
-	EndedEarly uint64  `json:"endedEarly"`                     // endpoints that were reported as ended and were not silent
+	Rate       float64 `json:"rate"`             // matches/s that were due
+	Offered    uint64  `json:"offered"`          // matches for which the API was asked
+	Refused    uint64  `json:"refused"`          // of those, by the API
+	Reason     string  `json:"reason,omitempty"` // of the first of those
+	NoEndpoint uint64  `json:"noEndpoint"`       // of those, all spare endpoints had allocations
+	Failed     uint64  `json:"failed"`           // of those, not bound and connected in time
+	Arrived    uint64  `json:"arrived"`          // of those, live; as many fell silent
+	Ended      uint64  `json:"ended"`            // endpoints that fell silent and were reported as ended
+	NotEnded   uint64  `json:"notEnded"`         // endpoints that fell silent and were not, within 60 s or the drain
+	EndedEarly uint64  `json:"endedEarly"`       // endpoints that were reported as ended and were not silent
 
 	Reserve Latency `json:"reserve"` // all calls of the API for a match
 	Bind    Latency `json:"bind"`    // from the first BIND of an endpoint to BIND_RECEIVED

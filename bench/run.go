@@ -14,7 +14,7 @@ import (
 )
 
 // Run loads the relay of d with cfg. It blocks for set-up, Warmup, Duration and at most Drain. A
-// Result with losses is not an error. Errors wrap ErrConfig, ErrRemote, ErrLate, an error of the
+// Result with losses is not an error. Errors wrap ErrConfig, ErrRemote, an error of the
 // set-up or of the kernel, or that of ctx. With ErrServerEnded the Result is complete but for the
 // server's use of the processor. When ctx ends first, the Result is about the part before.
 func Run(ctx context.Context, cfg Config, d Dialect) (Result, error) {
@@ -102,10 +102,6 @@ func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 	metrics, err := cfg.readMetrics(ctx)
 	if err != nil {
 		return res, err
-	}
-	if late := startDelay - int64(time.Until(cfg.Generator.StartAt)); late > 0 && !cfg.Generator.StartAt.IsZero() {
-		return Result{}, fmt.Errorf("%w: the endpoints were ready %v after the time to start at, %s", ErrLate, roundDigits(time.Duration(late)),
-			cfg.Generator.StartAt.Format(time.RFC3339))
 	}
 	g := newGenerator(&cfg, b.rig, rand.Uint32())
 	if g.play = play; play != nil {

@@ -13,9 +13,8 @@ func AtRate(rate float64) string { return fmt.Sprintf(" at %.0f/s", rate) }
 // Sweep makes a run at each of the rates in order, in datagrams per second, and all again in each further round, so
 // that a drift of the machine meets all rates. Errors are those of [Run].
 func Sweep(ctx context.Context, cfg Config, d Dialect, rates []float64, rounds int) (all []Result, err error) {
-	if len(rates) == 0 || rounds < 1 || slices.Min(rates) <= 0 || cfg.Window != 0 || cfg.Shape == ShapeChurn ||
-		!cfg.Generator.StartAt.IsZero() {
-		return nil, fmt.Errorf("%w: Sweep needs rates above 0 and a round, and is for open loops without StartAt, and not for churn", ErrConfig)
+	if len(rates) == 0 || rounds < 1 || slices.Min(rates) <= 0 || cfg.Window != 0 || cfg.Shape == ShapeChurn {
+		return nil, fmt.Errorf("%w: Sweep needs rates above 0 and a round, and is for open loops, and not for churn", ErrConfig)
 	}
 	cfg.Rate = slices.Max(rates)
 	b, res, err := openTestbed(ctx, cfg, d)

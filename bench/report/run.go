@@ -142,9 +142,6 @@ func facts(r bench.Result) []fact {
 	if len(r.Machine.Mitigations) > 0 {
 		list = append(list, fact{mitigations, strings.Join(r.Machine.Mitigations, "; ")})
 	}
-	if r.Generators > 0 {
-		list = append(list, fact{"generators", fmt.Sprintf("%d, merged; the command is that of the first", r.Generators)})
-	}
 	for i := range list {
 		list[i].Value = printable.Line(cmp.Or(list[i].Value, dash))
 	}

@@ -77,19 +77,16 @@ Examples:
    ferry bench --transport dtls
    ferry bench --transport wss --family ipv6 --api https://relay.example.org:7777 --allow-remote --sources 2001:db8::8/128
 
-   ferry bench --start-at 2026-11-26T18:00:00Z --json a.json    on each generator
-   ferry bench merge a.json b.json --html report.html
-
    ferry bench null --udp 127.0.0.1:7790            a relay that looks nothing up
    ferry bench --dialect swap --target 127.0.0.1:7790 --json null.json
    ferry bench --json ferry.json
    ferry bench compare null.json ferry.json`,
-		UsageText: "ferry bench [options]\nferry bench merge A.json B.json [C.json ...]\nferry bench compare A.json B.json [C.json ...]\nferry bench gobench A.json [B.json ...]\nferry bench null [options]\nferry bench traffic [options] [NAME|FILE]",
+		UsageText: "ferry bench [options]\nferry bench compare A.json B.json [C.json ...]\nferry bench gobench A.json [B.json ...]\nferry bench null [options]\nferry bench traffic [options] [NAME|FILE]",
 		Flags:     benchFlags(),
 		Action:    s.runBench,
 	})
 	c.Commands = []*cli.Command{
-		benchMergeCommand(s), benchCompareCommand(s), benchGoBenchCommand(s), benchNullCommand(s), benchTrafficCommand(s),
+		benchCompareCommand(s), benchGoBenchCommand(s), benchNullCommand(s), benchTrafficCommand(s),
 	}
 	return c
 }
@@ -109,9 +106,6 @@ type job struct {
 // newJob reads the flags. Every error is one of usage.
 func newJob(cmd *cli.Command) (j job, err error) {
 	j = job{cfg: benchConfig(cmd), progress: !cmd.Bool("quiet")}
-	if j.cfg.Generator.StartAt, err = startTime(cmd.String("start-at"), time.Now()); err != nil {
-		return job{}, err
-	}
 	if j.cfg.Endpoints.Sources, err = sources(cmd.String("sources")); err != nil {
 		return job{}, err
 	}
@@ -310,7 +304,7 @@ func rejectIgnored(cmd *cli.Command, cfg *bench.Config) error {
 		{shape == bench.ShapeChurn, "--shape " + string(shape), []string{"churn-rate", "churn-play"}},
 		{!cmd.IsSet("closed"), "--closed", []string{"align"}},
 		{cmd.IsSet("rates"), "no --rates", []string{"rounds"}},
-		{!cmd.IsSet("rates"), "--rates", []string{"find-max", "fail", "start-at"}},
+		{!cmd.IsSet("rates"), "--rates", []string{"find-max", "fail"}},
 		{cfg.Traffic == nil, "--traffic", []string{"shape", "direction", "payload", "snapshot", "tick", "closed", "replace-rate"}},
 		{cfg.Traffic != nil, "no --traffic", []string{"traffic-host"}},
 	} {

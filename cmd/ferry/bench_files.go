@@ -1,14 +1,12 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/bench/report"
@@ -19,7 +17,7 @@ var fileFormats = []struct {
 	flag, usage string
 	write       func(io.Writer, ...bench.Result) error
 }{
-	{"json", "write the result to `FILE`, for ferry bench merge, compare and gobench; " +
+	{"json", "write the result to `FILE`, for ferry bench compare and gobench; " +
 		"- for standard output, with the report on standard error", report.Write},
 	{"html", "write a page with plots to `FILE`; - as above", func(w io.Writer, runs ...bench.Result) error { return report.HTML(w, runs) }},
 	{"csv", "write the seconds of the run to `FILE`; - as above. Columns: run, second (0 begins the measured interval), " +
@@ -100,23 +98,6 @@ func (l files) write(stdout io.Writer, runs []bench.Result) (all error) {
 	return all
 }
 
-// startTime reads --start-at: a time as of RFC 3339, or + and a duration from now.
-func startTime(text string, now time.Time) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	if after, ok := strings.CutPrefix(text, "+"); ok {
-		if d, err := time.ParseDuration(after); err == nil {
-			return now.Add(d), nil
-		}
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return at, fmt.Errorf("--start-at: %q is neither a time such as 2026-11-26T18:00:00Z nor one from now such as +30s", text)
-	}
-	return at, nil
-}
-
 func readRates(cmd *cli.Command) (rates []float64, err error) {
 	if !cmd.IsSet("rates") {
 		return nil, nil
@@ -129,55 +110,4 @@ func readRates(cmd *cli.Command) (rates []float64, err error) {
 		rates = append(rates, rate)
 	}
 	return rates, nil
-}
-
-func benchMergeCommand(s streams) *cli.Command {
-	return &cli.Command{
-		Name:      "merge",
-		Usage:     "merge the results of several generators that loaded one relay together",
-		ArgsUsage: "A.json B.json [C.json ...]",
-		Description: `Reads files that ferry bench --json wrote, one run each, and reports them as one.
-Counts and rates add up. Percentiles are those of all datagrams, with what was lost
-as infinitely late. Gaps are the longest of any generator. The merge is valid if all runs
-are, and if they began within 100 ms of each other: give all generators the same
---start-at, and synchronise their clocks. Runs whose loads differ in more than matches and
-rate are refused: exit code 1.
-
-Examples:
-   ferry bench --matches 50 --rate 20000 --start-at 2026-11-26T18:00:00Z --json a.json     on one machine
-   ferry bench --matches 50 --rate 20000 --start-at 2026-11-26T18:00:00Z --json b.json     on another
-   ferry bench merge a.json b.json --json both.json --html both.html`,
-		Flags:           fileFlags(""),
-		HideHelpCommand: true,
-		OnUsageError:    onUsageError,
-		Action: func(_ context.Context, cmd *cli.Command) error {
-			if cmd.Args().Len() < 2 {
-				return usage(cmd, errors.New("it takes two files or more"))
-			}
-			out, err := newFiles(cmd)
-			if err != nil {
-				return usage(cmd, err)
-			}
-			var runs []bench.Result
-			for _, name := range cmd.Args().Slice() {
-				one, err := report.ReadFile(name)
-				if err == nil && len(one) > 1 {
-					err = fmt.Errorf("%s has %d runs: merge takes files with one", name, len(one))
-				}
-				if err != nil {
-					return err
-				}
-				runs = append(runs, one...)
-			}
-			merged, err := bench.Merge(runs...)
-			if err != nil {
-				return err
-			}
-			results := s.stdout
-			if out.onStdout() {
-				s.stdout = s.stderr
-			}
-			return errors.Join(report.Text(s.stdout, merged), out.write(results, []bench.Result{merged}))
-		},
-	}
 }

@@ -79,8 +79,6 @@ func loadFlags() []cli.Flag {
 		&cli.DurationFlag{Category: category, Name: "duration", Usage: "measured `TIME`", Value: bench.DefaultDuration},
 		&cli.DurationFlag{Category: category, Name: "warmup", Usage: "`TIME` before the measured time", Value: bench.DefaultWarmup},
 		&cli.DurationFlag{Category: category, Name: "drain", Usage: "`TIME` to wait for the last datagrams", Value: bench.DefaultDrain},
-		&cli.StringFlag{Category: category, Name: "start-at",
-			Usage: "`TIME` at which the warm-up begins, such as 2026-11-26T18:00:00Z, or +30s from now; for generators whose results ferry bench merge merges"},
 		&cli.DurationFlag{Category: category, Name: "keepalive", Usage: "`TIME` after which a silent endpoint sends a PING; 0 for never",
 			Value: bench.DefaultKeepalive},
 		&cli.FloatFlag{Category: category, Name: "bind-rate", Usage: "repeated BINDs per second during the run", HideDefault: true},

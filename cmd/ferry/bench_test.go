@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -141,13 +140,7 @@ func TestBenchUsage(t *testing.T) {
 		{"bench compare --help", "", 0},
 		{"bench gobench --help", "", 0},
 		{"bench null --help", "", 0},
-		{"bench merge --help", "", 0},
-		{"bench merge a.json", "two files or more", 2},
-		{"bench merge /nowhere/a /nowhere/b", "/nowhere/a", 1},
-		{"bench merge --csv - --json - a b", "--json and --csv cannot both write to standard output", 2},
-		{"bench --start-at yesterday", `"yesterday" is neither a time`, 2},
-		{"bench --dialect direct --start-at 2001-01-01T00:00:00Z", "StartAt is ", 2},
-		{"bench --shape churn --start-at +30s", "StartAt is not for the shape churn", 2},
+		{"bench --html - --json -", "--json and --html cannot both write to standard output", 2},
 		{"bench --rates 1000,fast", `"fast" is not a rate above 0`, 2},
 		{"bench --rates 1000 --rate 5", "exclude each other", 2},
 		{"bench --rates 1000 --fail p99<1s", "--fail has no effect with --rates", 2},
@@ -309,47 +302,6 @@ func TestBenchControl(t *testing.T) {
 	}
 	if html, err := os.ReadFile(page); err != nil || !strings.Contains(string(html), "Control plane beside forwarding") {
 		t.Errorf("page of %d bytes, %v", len(html), err)
-	}
-}
-
-// TestBenchMerge: generators with one time to start at make results that merge to the sum of all, in each format.
-func TestBenchMerge(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	files := []string{filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json"), filepath.Join(dir, "c.json")}
-	at := time.Now().Add(3 * time.Second).Format(time.RFC3339Nano)
-	var wg sync.WaitGroup
-	for _, file := range files {
-		wg.Go(func() {
-			if code, _, stderr := ferry(t.Context(), shortly("--dialect", "direct", "--quiet", "--start-at", at, "--json",
-				file)...); code != exitOK {
-				t.Errorf("code %d: %s", code, stderr)
-			}
-		})
-	}
-	wg.Wait()
-	page, metrics, merged := filepath.Join(dir, "merged.html"), filepath.Join(dir, "merged.om"), filepath.Join(dir, "merged.json")
-	code, stdout, stderr := ferry(t.Context(), append([]string{"bench", "merge", "--html", page, "--openmetrics", metrics, "--json", merged,
-		"--csv", "-"}, files...)...)
-	if code != exitOK || !strings.HasPrefix(stdout, "run,second,offered,") || !strings.Contains(stderr, "3, merged") {
-		t.Fatalf("code %d: %s\n%s", code, stdout, stderr)
-	}
-	runs, err := report.ReadFile(merged)
-	if err != nil || runs[0].Offered != 3*500 || runs[0].Generators != 3 || runs[0].Latency.Samples != runs[0].Delivered {
-		t.Errorf("%v: %+v", err, runs)
-	}
-	for file, want := range map[string]string{page: "const plots = [", metrics: "# EOF"} {
-		if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), want) {
-			t.Errorf("%s: %v, no %q", file, err, want)
-		}
-	}
-	runs[0].Load.Payload = 200
-	if err := report.WriteFile(merged, runs...); err != nil {
-		t.Fatal(err)
-	}
-	if code, _, stderr := ferry(t.Context(), "bench", "merge", files[0], merged); code != exitFailed ||
-		!strings.Contains(stderr, "payload is 112 and 200") {
-		t.Errorf("code %d: %s", code, stderr)
 	}
 }
 
