@@ -221,7 +221,7 @@ type GeneratorConfig struct {
 type Progress struct {
 	// Second is called by Run once a second, in a goroutine of its own.
 	Second func(Second)
-	// Run is called by FindMax and Sweep after each run, in their goroutine.
+	// Run is called by FindMax after each run, in its goroutine.
 	Run func(Result)
 }
 

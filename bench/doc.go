@@ -12,9 +12,9 @@
 //	fmt.Println(result.Latency.P99, result.LossRatio, result.Valid, result.Causes)
 //	return report.WriteFile("result.json", result)
 //
-// [Run] makes one run, [Sweep] makes one at each of several rates, and [FindMax] searches for
-// the highest rate that meets thresholds. Package report compares results and writes them as
-// text, as an HTML page with plots and as JSON; the command ferry bench does the same from a shell.
+// [Run] makes one run, and [FindMax] searches for the highest rate that meets thresholds.
+// Package report compares results and writes them as text, as an HTML page with plots and as
+// JSON; the command ferry bench does the same from a shell.
 //
 // The generator knows only addresses: it uses the real protocol and the real API,
 // shares no code with the engine, and is the same for every relay that it compares. A

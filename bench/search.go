@@ -72,7 +72,10 @@ func (b *testbed) findMax(ctx context.Context, criterion []Threshold) (best Resu
 }
 
 func (b *testbed) runNext(ctx context.Context, s *search, criterion []Threshold) (Result, error) {
-	r, err := b.measureAt(ctx, s.next)
+	cfg := b.cfg
+	cfg.Rate = s.next
+	cfg.Label.Name += fmt.Sprintf(" at %.0f/s", cfg.Rate)
+	r, err := b.measure(ctx, cfg)
 	if r.Version == 0 {
 		return r, err
 	}

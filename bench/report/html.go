@@ -39,8 +39,7 @@ type pageData struct {
 	Title   string
 	Common  []fact // facts that are equal for all runs, if there are several
 	Runs    []runView
-	Many    bool // show each run in a few lines, below the numbers
-	Sweep   table
+	Many    bool  // show each run in a few lines, below the numbers
 	Ratios  table // to the first run
 	Figures table
 	Drops   table
@@ -84,7 +83,6 @@ func newPageData(runs []bench.Result) pageData {
 		own := slices.DeleteFunc(facts(r), func(f fact) bool { return slices.Contains(s.Common, f) })
 		s.Runs = append(s.Runs, runView{names[i], verdict(r), side(r), cautions(r), own})
 	}
-	s.Sweep, s.Plots = sweepTable(runs), sweepPlots(runs)
 	s.Many = len(s.Runs) > maxCards
 	s.Figures = sideBySide("Figures", names, runs, figures)
 	s.Drops = sideBySide("What was lost, and where", names, runs, drops)
@@ -96,10 +94,6 @@ func newPageData(runs []bench.Result) pageData {
 			}
 			s.Control = append(s.Control, t)
 		}
-	}
-	if swept := sweeps(runs); len(swept) > 0 {
-		s.Plots = append(s.Plots, percentilePlot(firstRounds(swept)))
-		return s
 	}
 	s.Plots = append(s.Plots, percentilePlot(runs, names))
 	s.compare(runs, names)

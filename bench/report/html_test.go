@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -223,69 +222,6 @@ func checkDrawing(t *testing.T, page string) {
 				t.Errorf("%s: %d values for %d points: %v", p.ID, len(l.Values), len(p.At), l.Values)
 			}
 		}
-	}
-}
-
-// sweepSample has rounds of a sweep. At 40,000/s the tail is lost, and at 80,000/s no run is valid.
-func sweepSample(rounds int) (runs []bench.Result) {
-	for round := range rounds {
-		for i, rate := range []float64{10000, 20000, 40000, 80000} {
-			r := sample("relay"+bench.AtRate(rate), 1+float64(i)+0.1*float64(round))
-			r.Load.Rate, r.OfferedRate, r.LossRatio = rate, rate, 0.001*float64(i*(round+1))
-			if rate == 40000 {
-				r.Latency.P999 = bench.Never
-			}
-			if rate == 80000 {
-				disturb(&r)
-			}
-			runs = append(runs, r)
-		}
-	}
-	return runs
-}
-
-// TestHTMLOfSweep: plots over the offered rate come first, with the medians of the rounds.
-func TestHTMLOfSweep(t *testing.T) {
-	page := render(t, sweepSample(3)...)
-	_, text := parse(t, page)
-	checkDrawing(t, page)
-	_, plots := cutScript(t, page)
-	first := strings.Index(page, `id="loss-rate"`) < strings.Index(page, "Numbers</h2>")
-	if len(plots) != 3 || plots[0].ID != "latency-rate" || plots[1].ID != "loss-rate" || !first {
-		t.Fatalf("%d plots", len(plots))
-	}
-	want := map[string]string{
-		"p50": "[51700 98700 145700 192700]", "p99": "[157300 300300 443300 586300]", "p99.9": "[1.0021e+06 1.9131e+06 0 3.735099e+06]",
-		"loss": "[0 0.002 0.004 0.006]", "not valid": "",
-	}
-	for _, p := range plots[:2] {
-		if fmt.Sprint(p.At) != "[10000 20000 40000 80000]" {
-			t.Errorf("%s is at %v", p.ID, p.At)
-		}
-		for _, l := range p.Lines {
-			if got := fmt.Sprint(l.Values); l.Name != "not valid" && got != want[l.Name] || l.Dots != (l.Name == "not valid") {
-				t.Errorf("%s %s: %s, want %s", p.ID, l.Name, got, want[l.Name])
-			}
-		}
-	}
-	for _, want := range []string{"40,000/s", "never (lost)", "3 of 3", "0 of 3"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q", want)
-		}
-	}
-	var b strings.Builder
-	if err := Tables(&b, sweepSample(2)); err != nil || strings.Count(b.String(), "\n") != 6 || !strings.Contains(b.String(), "0 of 2") {
-		t.Errorf("%v:\n%s", err, b.String())
-	}
-	lost := sweepSample(1)
-	for i := range lost[1:] { // Where all is lost the axis goes on, and the lines end.
-		lost[i+1].Latency = bench.Latency{Lost: 9, P50: bench.Never, P90: bench.Never, P99: bench.Never, P999: bench.Never}
-	}
-	if p := sweepPlots(lost)[0]; len(p.At) != 4 || !math.IsNaN(float64(p.Lines[0].Values[3])) {
-		t.Errorf("all is lost from the second rate on: %+v", p)
-	}
-	if sweepPlots([]bench.Result{sample("a", 1), sample("b", 1)}) != nil {
-		t.Error("two runs at one rate are a sweep")
 	}
 }
 

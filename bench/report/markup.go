@@ -111,7 +111,6 @@ func (s *pageData) markup() string {
 		m.plot(p)
 	}
 	m.add("</div>\n")
-	m.card(s.Sweep)
 	if len(s.Control) > 0 {
 		m.add("<h2>Control plane beside forwarding</h2>\n")
 	}

@@ -32,7 +32,7 @@ type table struct {
 
 type axis struct {
 	Label string `json:"label"`
-	Kind  string `json:"kind"` // count; time, ns; share, 0 to 1; nines, see countNines; seconds
+	Kind  string `json:"kind"` // count; time, ns; nines, see countNines; seconds
 	Log   bool   `json:"log"`  // shows positive values only
 }
 
@@ -42,8 +42,6 @@ func (a axis) format(v number) string {
 		return dash
 	case a.Kind == "time":
 		return UnitTime.Format(f)
-	case a.Kind == "share":
-		return UnitShare.Format(f)
 	case a.Kind == "nines":
 		return strconv.FormatFloat(100-100/math.Pow(10, f), 'g', 7, 64) + " %"
 	default:
@@ -51,10 +49,9 @@ func (a axis) format(v number) string {
 	}
 }
 
-// line is a series of a plot: a value for each of plot.At, NaN for none. Dots are not connected.
+// line is a series of a plot: a value for each of plot.At, NaN for none.
 type line struct {
 	Name   string   `json:"name"`
-	Dots   bool     `json:"dots"`
 	Values []number `json:"values"`
 	points map[number]number
 }
@@ -73,8 +70,8 @@ func (n number) MarshalJSON() ([]byte, error) {
 }
 
 // addLine adds a line, with NaN for values that the axis cannot show, unless it has no others.
-func (p *plot) addLine(name string, dots bool, points map[number]number) {
-	l := line{Name: name, Dots: dots, points: map[number]number{}}
+func (p *plot) addLine(name string, points map[number]number) {
+	l := line{Name: name, points: map[number]number{}}
 	empty := true
 	for x, y := range points {
 		hidden := !isFinite(float64(y)) || y < 0 || y == 0 && p.Y.Log || p.Y.Kind == "time" && float64(y) >= never
@@ -154,7 +151,7 @@ func percentilePlot(runs []bench.Result, names []string) plot {
 		for _, q := range l.Series {
 			points[number(countNines(q.Percent, l.Samples+l.Lost))] = number(q.Value)
 		}
-		p.addLine(name, false, points)
+		p.addLine(name, points)
 	}
 	for i, r := range runs {
 		if c := r.Control; c.Compares() {
@@ -213,7 +210,7 @@ func plotsOverTime(i int, r bench.Result, name string) []plot {
 			for _, s := range r.Seconds {
 				points[number(s.At)] = number(v.get(s))
 			}
-			p.addLine(v.name, false, points)
+			p.addLine(v.name, points)
 		}
 	}
 	return []plot{latency.align("No datagram arrived in any second of the run."), rates.align("The run has no seconds.")}

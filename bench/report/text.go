@@ -389,31 +389,22 @@ func ratio(v float64) string {
 	return strconv.FormatFloat(v, 'f', 3, 64)
 }
 
-// Tables writes a row for each rate of a sweep, and for each run of a search in order, if there are any.
-func Tables(w io.Writer, runs []bench.Result) error {
+// Steps writes a row for each run of a search in order, if there are any.
+func Steps(w io.Writer, runs []bench.Result) error {
 	var b strings.Builder
-	for _, t := range []table{sweepTable(runs), stepsTable(runs)} {
-		if len(t.Rows) > 0 {
-			fmt.Fprintln(&b, t.Caption)
-			writeRows(&b, append([][]string{t.Head}, t.Rows...))
-		}
+	if t := stepsTable(runs); len(t.Rows) > 0 {
+		fmt.Fprintln(&b, t.Caption)
+		writeRows(&b, append([][]string{t.Head}, t.Rows...))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// Step returns one line about a run of a search or a sweep.
+// Step returns one line about a run of a search.
 func Step(r bench.Result) string {
-	step, verdict := "", "valid"
-	switch s := r.Search; {
-	case s != nil:
-		step, verdict = fmt.Sprintf("step %d, try %d: ", s.Step, s.Try), stepVerdict(r)
-	case !r.Valid:
-		verdict = "invalid: " + printable.Line(r.InvalidReason())
-	}
-	return fmt.Sprintf("%s%s offered, %s delivered, %s lost, p99 %s: %s", step,
+	return fmt.Sprintf("step %d, try %d: %s offered, %s delivered, %s lost, p99 %s: %s", r.Search.Step, r.Search.Try,
 		UnitRate.Format(r.Load.Rate), UnitRate.Format(r.DeliveredRate), UnitShare.Format(r.LossRatio),
-		newTimeFigure("", r.Latency.P99, true).Text(), verdict)
+		newTimeFigure("", r.Latency.P99, true).Text(), stepVerdict(r))
 }
 
 // stepsTable returns a row per run of a search, without other runs.

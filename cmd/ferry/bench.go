@@ -66,7 +66,6 @@ Examples:
    ferry bench --shape star --matches 20 --players 10 --rate 20000 --server-pid $(pidof ferry)
    ferry bench --closed 4 --admin http://127.0.0.1:7778 --profile dev --json closed.json
    ferry bench --find-max 'loss<0.1%' --duration 2s
-   ferry bench --rates 5000,10000,20000,40000 --rounds 3 --duration 3s --html sweep.html
    ferry bench --rate 5000 --fail 'p99<5ms,loss<0.1%'
    ferry bench --rate 5000 --bind-rate 1000 --allocate-rate 50 --fail 'moved<2ms'
    ferry bench --shape churn --churn-rate 20 --duration 5s
@@ -96,8 +95,6 @@ type job struct {
 	cfg      bench.Config
 	dialect  bench.Dialect
 	findMax  []bench.Threshold
-	rates    []float64
-	rounds   int
 	fail     []bench.Threshold
 	files    files
 	progress bool
@@ -136,10 +133,6 @@ func newJob(cmd *cli.Command) (j job, err error) {
 	if j.fail, err = bench.ParseThresholds(cmd.String("fail")); err != nil {
 		return job{}, fmt.Errorf("--fail: %w", err)
 	}
-	if j.rates, err = readRates(cmd); err != nil {
-		return job{}, err
-	}
-	j.rounds = cmd.Int("rounds")
 	if cmd.IsSet("find-max") && len(j.findMax) == 0 {
 		return job{}, errors.New("--find-max: no condition")
 	}
@@ -214,7 +207,7 @@ func benchConfig(cmd *cli.Command) bench.Config {
 // setRate turns --rate, --tick and --closed into one pace.
 func setRate(cfg *bench.Config, cmd *cli.Command) error {
 	ways := 0
-	for _, name := range []string{"rate", "rates", "tick", "closed"} {
+	for _, name := range []string{"rate", "tick", "closed"} {
 		if cmd.IsSet(name) {
 			ways++
 		}
@@ -222,7 +215,7 @@ func setRate(cfg *bench.Config, cmd *cli.Command) error {
 	quiet := cfg.Shape == bench.ShapeChurn || cfg.Shape == bench.ShapeIdle
 	switch {
 	case ways > 1:
-		return errors.New("--rate, --rates, --tick and --closed exclude each other")
+		return errors.New("--rate, --tick and --closed exclude each other")
 	case cmd.IsSet("rate"):
 		cfg.Rate = cmd.Float("rate")
 	case cmd.IsSet("tick"):
@@ -303,8 +296,6 @@ func rejectIgnored(cmd *cli.Command, cfg *bench.Config) error {
 			[]string{"players"}},
 		{shape == bench.ShapeChurn, "--shape " + string(shape), []string{"churn-rate", "churn-play"}},
 		{!cmd.IsSet("closed"), "--closed", []string{"align"}},
-		{cmd.IsSet("rates"), "no --rates", []string{"rounds"}},
-		{!cmd.IsSet("rates"), "--rates", []string{"find-max", "fail"}},
 		{cfg.Traffic == nil, "--traffic", []string{"shape", "direction", "payload", "snapshot", "tick", "closed", "replace-rate"}},
 		{cfg.Traffic != nil, "no --traffic", []string{"traffic-host"}},
 	} {
@@ -443,7 +434,7 @@ func (s streams) runJob(ctx context.Context, j job) error {
 	o, err := j.run(ctx)
 	switch {
 	case errors.Is(err, bench.ErrNoRate):
-		return errors.Join(report.Tables(s.stdout, o.runs), j.files.write(results, o.runs), err)
+		return errors.Join(report.Steps(s.stdout, o.runs), j.files.write(results, o.runs), err)
 	case errors.Is(err, bench.ErrServerEnded) && len(o.runs) > 0:
 		return errors.Join(j.writeText(s.stdout, o), j.files.write(results, o.runs), err)
 	case err != nil && (ctx.Err() == nil || len(o.runs) == 0):
@@ -456,13 +447,10 @@ func (s streams) runJob(ctx context.Context, j job) error {
 }
 
 func (j job) writeText(w io.Writer, o outcome) error {
-	if len(j.rates) > 0 {
-		return report.Tables(w, o.runs)
-	}
 	err := report.Text(w, o.best)
 	if len(j.findMax) > 0 {
 		fmt.Fprintln(w)
-		err = errors.Join(err, report.Tables(w, o.runs))
+		err = errors.Join(err, report.Steps(w, o.runs))
 	}
 	return err
 }
@@ -479,11 +467,7 @@ func ensureTwoProcessors() {
 
 // run returns with an error what there is in spite of it.
 func (j job) run(ctx context.Context) (outcome, error) {
-	switch {
-	case len(j.rates) > 0:
-		all, err := bench.Sweep(ctx, j.cfg, j.dialect, j.rates, j.rounds)
-		return outcome{runs: all}, err
-	case len(j.findMax) == 0:
+	if len(j.findMax) == 0 {
 		r, err := bench.Run(ctx, j.cfg, j.dialect)
 		return newOutcome(r, nil), err
 	}

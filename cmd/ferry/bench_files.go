@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
-	"strings"
 
 	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/bench/report"
@@ -96,18 +94,4 @@ func (l files) write(stdout io.Writer, runs []bench.Result) (all error) {
 		}
 	}
 	return all
-}
-
-func readRates(cmd *cli.Command) (rates []float64, err error) {
-	if !cmd.IsSet("rates") {
-		return nil, nil
-	}
-	for text := range strings.SplitSeq(cmd.String("rates"), ",") {
-		rate, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-		if err != nil || !(rate > 0) {
-			return nil, fmt.Errorf("--rates: %q is not a rate above 0 in datagrams per second, such as 20000", text)
-		}
-		rates = append(rates, rate)
-	}
-	return rates, nil
 }

@@ -141,11 +141,6 @@ func TestBenchUsage(t *testing.T) {
 		{"bench gobench --help", "", 0},
 		{"bench null --help", "", 0},
 		{"bench --html - --json -", "--json and --html cannot both write to standard output", 2},
-		{"bench --rates 1000,fast", `"fast" is not a rate above 0`, 2},
-		{"bench --rates 1000 --rate 5", "exclude each other", 2},
-		{"bench --rates 1000 --fail p99<1s", "--fail has no effect with --rates", 2},
-		{"bench --rounds 3", "--rounds has no effect with no --rates", 2},
-		{"bench --dialect direct --rates 1000 --rounds 0", "Sweep needs", 2},
 		{"bench traffic --help", "", 0},
 		{"bench traffic chess", "is neither a file nor one of the profiles", 1},
 		{"bench traffic a b", "2 files, want one", 2},
@@ -301,31 +296,6 @@ func TestBenchControl(t *testing.T) {
 		t.Errorf("%v, %+v", err, runs)
 	}
 	if html, err := os.ReadFile(page); err != nil || !strings.Contains(string(html), "Control plane beside forwarding") {
-		t.Errorf("page of %d bytes, %v", len(html), err)
-	}
-}
-
-// TestBenchSweep: the rates are run in order, in rounds, and the page begins with plots over the rate.
-func TestBenchSweep(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	file, page := filepath.Join(dir, "sweep.json"), filepath.Join(dir, "sweep.html")
-	code, stdout, stderr := ferry(t.Context(), "bench", "--dialect", "direct", "--matches", "2", "--duration", "200ms", "--warmup", "0",
-		"--rates", "100, 400", "--rounds", "2", "--json", file, "--html", page)
-	if code != exitOK || !strings.Contains(stdout, "By offered rate") || !strings.Contains(stdout, " of 2") ||
-		strings.Count(stderr, " lost, p99 ") != 4 {
-		t.Fatalf("code %d: %s\n%s", code, stdout, stderr)
-	}
-	runs, err := report.ReadFile(file)
-	if err != nil || len(runs) != 4 {
-		t.Fatalf("%v: %d runs", err, len(runs))
-	}
-	for i, want := range []float64{100, 400, 100, 400} {
-		if runs[i].Load.Rate != want || runs[i].Offered != uint64(want/5) || !strings.HasSuffix(runs[i].Name, bench.AtRate(want)) {
-			t.Errorf("run %d, %s: %v/s, %d offered", i, runs[i].Name, runs[i].Load.Rate, runs[i].Offered)
-		}
-	}
-	if html, err := os.ReadFile(page); err != nil || !strings.Contains(string(html), "Latency over offered rate") {
 		t.Errorf("page of %d bytes, %v", len(html), err)
 	}
 }

@@ -10,7 +10,6 @@ const scaled = (v, step, units) => {
 const formats = {
   count: v => v.toLocaleString("en"),
   time: v => scaled(v, 1000, ["ns", "µs", "ms", "s"]),
-  share: v => `${+(100 * v).toPrecision(3)} %`,
   nines: v => `${+(100 - 100 / 10 ** v).toFixed(7)} %`,
   seconds: v => String(v),
 }
@@ -33,13 +32,11 @@ function draw(plot, box) {
     ...(kind === "nines" && { splits: (_, __, ___, max) => [Math.log10(2), 1, 2, 3, 4, 5, 6, 7].filter(v => v <= max) }),
     ...(log && { filter: round }),
   })
-  const pad = plot.x.kind === "count" ? 0.04 : 0
   const dash = i => (Math.floor(i / 6) + i) % 4
-  const series = plot.lines.map(({ name, dots }, i) => ({
+  const series = plot.lines.map(({ name }, i) => ({
     label: name, spanGaps: plot.x.kind === "nines", value: value(plot.y.kind),
-    stroke: dots ? color("--bad") : color(`--s${i % 6}`), width: 2, dash: [[], [7, 4], [2, 4], [9, 4, 2, 4]][dash(i)],
-    points: dots ? { show: true, size: 13, width: 2, fill: "transparent" } : { show: plot.x.kind === "count", size: 6, fill: color(`--s${i % 6}`) },
-    ...(dots && { paths: () => null }),
+    stroke: color(`--s${i % 6}`), width: 2, dash: [[], [7, 4], [2, 4], [9, 4, 2, 4]][dash(i)],
+    points: { show: false },
   }))
   // Marks are vertical lines; what is before the first and after the last of them is shaded.
   const mark = u => {
@@ -58,8 +55,8 @@ function draw(plot, box) {
     legend: { markers: { dash: (_, i) => ["solid", "dashed", "dotted", "dashed"][dash(i - 1)] } },
     cursor: { drag: { x: true, y: false } },
     scales: {
-      x: { time: false, range: (_, min, max) => [min - pad * (max - min) - (min === max), max + pad * (max - min) + (min === max)] },
-      y: plot.y.log ? { distr: 3 } : { range: (_, __, max) => [0, Math.max(1.05 * max, plot.y.kind === "share" ? 0.01 : 1)] },
+      x: { time: false, range: (_, min, max) => [min - (min === max), max + (min === max)] },
+      y: plot.y.log ? { distr: 3 } : { range: (_, __, max) => [0, Math.max(1.05 * max, 1)] },
     },
     axes: [{ ...axis(plot.x, 64), size: 28 }, { ...axis(plot.y, 30), size: 66 }],
     series: [{ label: plot.x.label, value: value(plot.x.kind) }, ...series],

@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// TestBrowserBenchPage opens the page of a sweep as a file: each of its plots is drawn, in a window of a
+// TestBrowserBenchPage opens the page of a run as a file: each of its plots is drawn, in a window of a
 // telephone's width too, where the page does not scroll sideways.
 func TestBrowserBenchPage(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "sweep.html")
+	file := filepath.Join(t.TempDir(), "run.html")
 	out, err := exec.Command(binary, "bench", "--dialect", "direct", "--matches", "2", "--duration", "200ms", "--warmup", "0",
-		"--rates", "100,400", "--rounds", "2", "--quiet", "--html", file).CombinedOutput()
+		"--rate", "2000", "--quiet", "--html", file).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
