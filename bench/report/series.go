@@ -1,7 +1,6 @@
 package report
 
 import (
-	"encoding/csv"
 	"fmt"
 	"io"
 	"strconv"
@@ -10,35 +9,6 @@ import (
 
 	"github.com/ferryrelay/ferry/bench"
 )
-
-// CSV writes the seconds of runs, warm-up and drain included, as comma-separated values (RFC 4180), with
-// a header:
-//
-//	run        name of the run, unique in the file
-//	second     seconds since the start of the measured interval, negative in the warm-up
-//	offered    datagrams that were due in the second
-//	sent       datagrams that the kernel took in it
-//	delivered  datagrams that arrived in it, each once
-//	p50_us     median latency of those that arrived in it, microseconds; empty if there are too few
-//	p99_us     99th percentile, as above
-//	max_us     longest, as above
-func CSV(w io.Writer, runs ...bench.Result) error {
-	out := csv.NewWriter(w)
-	rows := [][]string{{"run", "second", "offered", "sent", "delivered", "p50_us", "p99_us", "max_us"}}
-	micros := func(d time.Duration) string {
-		if d == 0 {
-			return ""
-		}
-		return strconv.FormatFloat(float64(d)/1e3, 'f', -1, 64)
-	}
-	for i, name := range labels(runs) {
-		for _, s := range runs[i].Seconds {
-			rows = append(rows, []string{name, strconv.Itoa(s.At), fmt.Sprint(s.Offered), fmt.Sprint(s.Sent), fmt.Sprint(s.Delivered),
-				micros(s.P50), micros(s.P99), micros(s.Max)})
-		}
-	}
-	return out.WriteAll(rows)
-}
 
 // OpenMetrics writes the seconds of runs in the text format of OpenMetrics 1.0. Each sample has the time
 // at which its second ended. The metrics, with the name of a run as the label run, are

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"encoding/csv"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,31 +10,6 @@ import (
 	"strings"
 	"testing"
 )
-
-func TestCSV(t *testing.T) {
-	a, b := sample("with, comma", 1), sample(`and "quotes"`, 2)
-	b.Seconds[3].P50, b.Seconds[3].P99, b.Seconds[3].Max = 0, 0, 0
-	var text strings.Builder
-	if err := CSV(&text, a, b); err != nil {
-		t.Fatal(err)
-	}
-	rows, err := csv.NewReader(strings.NewReader(text.String())).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(rows) != 1+len(a.Seconds)+len(b.Seconds) {
-		t.Fatalf("%d rows", len(rows))
-	}
-	for i, want := range map[int]string{
-		0:                      "[run second offered sent delivered p50_us p99_us max_us]",
-		1:                      "[with, comma -2 20000 20000 20000 34.178 75.623 461.489]",
-		1 + len(a.Seconds) + 3: `[and "quotes" 1 20000 20000 20000   ]`,
-	} {
-		if got := fmt.Sprint(rows[i]); got != want {
-			t.Errorf("row %d: %s, want %s", i, got, want)
-		}
-	}
-}
 
 var (
 	metricName   = `[a-zA-Z_:][a-zA-Z0-9_:]*`

@@ -18,8 +18,6 @@ var fileFormats = []struct {
 	{"json", "write the result to `FILE`, for ferry bench compare and gobench; " +
 		"- for standard output, with the report on standard error", report.Write},
 	{"html", "write a page with plots to `FILE`; - as above", func(w io.Writer, runs ...bench.Result) error { return report.HTML(w, runs) }},
-	{"csv", "write the seconds of the run to `FILE`; - as above. Columns: run, second (0 begins the measured interval), " +
-		"datagrams offered, sent and delivered in it, and p50_us, p99_us and max_us, the latency of those in microseconds", report.CSV},
 	{"openmetrics", "write the seconds of the run to `FILE` in the OpenMetrics text format, with times, " +
 		"for promtool tsdb create-blocks-from; - as above. Metrics: ferry_bench_datagrams_total by state, ferry_bench_latency_seconds by quantile", report.OpenMetrics},
 }
