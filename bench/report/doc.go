@@ -1,6 +1,6 @@
 // Package report compares the results of package bench and writes them: as one screen of
-// text, as a self-contained HTML page with plots, as JSON, in the format of go
-// test -bench, and their seconds as OpenMetrics.
+// text, as a self-contained HTML page with plots, as JSON, and in the format of go
+// test -bench.
 //
 //	runs, err := report.ReadFile("before-and-after.json")
 //	if err != nil {

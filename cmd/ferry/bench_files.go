@@ -18,16 +18,14 @@ var fileFormats = []struct {
 	{"json", "write the result to `FILE`, for ferry bench compare and gobench; " +
 		"- for standard output, with the report on standard error", report.Write},
 	{"html", "write a page with plots to `FILE`; - as above", func(w io.Writer, runs ...bench.Result) error { return report.HTML(w, runs) }},
-	{"openmetrics", "write the seconds of the run to `FILE` in the OpenMetrics text format, with times, " +
-		"for promtool tsdb create-blocks-from; - as above. Metrics: ferry_bench_datagrams_total by state, ferry_bench_latency_seconds by quantile", report.OpenMetrics},
 }
 
 // files are names of files by the flag of their format.
 type files map[string]string
 
-func fileFlags(category string) (list []cli.Flag) {
+func fileFlags() (list []cli.Flag) {
 	for _, f := range fileFormats {
-		list = append(list, &cli.StringFlag{Category: category, Name: f.flag, Usage: f.usage})
+		list = append(list, &cli.StringFlag{Category: "Report", Name: f.flag, Usage: f.usage})
 	}
 	return list
 }

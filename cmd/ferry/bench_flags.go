@@ -10,7 +10,7 @@ import (
 )
 
 func benchFlags() []cli.Flag {
-	return slices.Concat(targetFlags(), loadFlags(), outputFlags(), fileFlags("Report"))
+	return slices.Concat(targetFlags(), loadFlags(), outputFlags(), fileFlags())
 }
 
 func targetFlags() []cli.Flag {
