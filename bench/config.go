@@ -106,7 +106,7 @@ type Config struct {
 	// where more of them save calls of the API; always 1 for all other shapes.
 	Players int
 	// Traffic, if not nil, gives the times and sizes of the datagrams of each match, in stars of
-	// its number of players. Rate changes its speed then; 0 is the speed of the file.
+	// its number of players. Rate changes its speed then; 0 leaves it.
 	Traffic *Traffic
 
 	// Rate is the datagrams per second of all flows, in an open loop. 0: none.

@@ -11,7 +11,7 @@ import (
 )
 
 // Traffic is what a match sends in a cycle, which repeats: times and sizes of a game's
-// datagrams. Package bench/traffic reads it from files.
+// datagrams. [TrafficProfile] has that of games.
 type Traffic struct {
 	Name      string
 	Players   int // of the match, 1 to 255, the host not counted
@@ -26,12 +26,6 @@ type TrafficDatagram struct {
 	Player uint8         // 0 to Players-1
 	Down   bool          // from the host
 }
-
-// Limits of TrafficDatagram.Size: the generator's stamp, and the content of a RELAY.
-const (
-	MinTrafficSize = stampLen
-	MaxTrafficSize = maxPayload
-)
 
 // Rate returns the datagrams per second of one match.
 func (t *Traffic) Rate() float64 { return float64(len(t.Datagrams)) / t.Cycle.Seconds() }
@@ -51,7 +45,7 @@ func (t *Traffic) check() error {
 	}
 	last := time.Duration(0)
 	for i, d := range t.Datagrams {
-		if d.At < last || d.At >= t.Cycle || int(d.Player) >= t.Players || d.Size < MinTrafficSize || d.Size > MaxTrafficSize {
+		if d.At < last || d.At >= t.Cycle || int(d.Player) >= t.Players || d.Size < stampLen || d.Size > maxPayload {
 			return fmt.Errorf("%w: traffic %q, datagram %d: %+v", ErrConfig, t.Name, i, d)
 		}
 		last = d.At

@@ -117,7 +117,7 @@ func TestCrowdOnLimitedPaths(t *testing.T) {
 	const players, seconds = 80, 4
 	shooter := crowdGame{name: "shooter", upEvery: time.Second / 60, upBytes: 100, every: time.Second / 60, snapshot: []int{1000}}
 	snapshots := crowdGame{name: "snapshots of 3 kB", upEvery: time.Second / 20, upBytes: 72, every: time.Second / 20,
-		snapshot: []int{1362, 1362, 330}} // bench/traffic/profiles/netcode-8p-20hz.yaml
+		snapshot: []int{1362, 1362, 330}} // the profile netcode-8p-20hz of package bench
 	spectators := crowdGame{name: "spectators", every: 5 * time.Millisecond, snapshot: []int{1000 - proto.RelayOverhead}}
 	for _, c := range []struct {
 		behind, source string // of the player with that number

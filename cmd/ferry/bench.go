@@ -80,12 +80,12 @@ Examples:
    ferry bench --dialect swap --target 127.0.0.1:7790 --json null.json
    ferry bench --json ferry.json
    ferry bench compare null.json ferry.json`,
-		UsageText: "ferry bench [options]\nferry bench compare A.json B.json [C.json ...]\nferry bench gobench A.json [B.json ...]\nferry bench null [options]\nferry bench traffic [options] [NAME|FILE]",
+		UsageText: "ferry bench [options]\nferry bench compare A.json B.json [C.json ...]\nferry bench gobench A.json [B.json ...]\nferry bench null [options]",
 		Flags:     benchFlags(),
 		Action:    s.runBench,
 	})
 	c.Commands = []*cli.Command{
-		benchCompareCommand(s), benchGoBenchCommand(s), benchNullCommand(s), benchTrafficCommand(s),
+		benchCompareCommand(s), benchGoBenchCommand(s), benchNullCommand(s),
 	}
 	return c
 }
@@ -204,6 +204,21 @@ func benchConfig(cmd *cli.Command) bench.Config {
 	return cfg
 }
 
+// setTraffic reads --traffic, which decides the shape.
+func setTraffic(cfg *bench.Config, cmd *cli.Command) (err error) {
+	if !cmd.IsSet("traffic") {
+		return nil
+	}
+	if cfg.Traffic, err = bench.TrafficProfile(cmd.String("traffic"), cfg.Players); err != nil {
+		return err
+	}
+	if !cmd.IsSet("matches") {
+		cfg.Matches = defaultMatches
+	}
+	cfg.Shape, cfg.Direction, cfg.Players = "", "", cfg.Traffic.Players
+	return nil
+}
+
 // setRate turns --rate, --tick and --closed into one pace.
 func setRate(cfg *bench.Config, cmd *cli.Command) error {
 	ways := 0
@@ -297,7 +312,6 @@ func rejectIgnored(cmd *cli.Command, cfg *bench.Config) error {
 		{shape == bench.ShapeChurn, "--shape " + string(shape), []string{"churn-rate", "churn-play"}},
 		{!cmd.IsSet("closed"), "--closed", []string{"align"}},
 		{cfg.Traffic == nil, "--traffic", []string{"shape", "direction", "payload", "snapshot", "tick", "closed", "replace-rate"}},
-		{cfg.Traffic != nil, "no --traffic", []string{"traffic-host"}},
 	} {
 		for _, name := range c.flags {
 			if !c.used && cmd.IsSet(name) {

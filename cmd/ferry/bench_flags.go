@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ferryrelay/ferry/bench"
@@ -49,19 +50,19 @@ func loadFlags() []cli.Flag {
 		&cli.StringFlag{Category: category, Name: "shape", Value: string(bench.ShapePairs),
 			Usage: "`SHAPE` of the load: pairs, star, hot, churn, idle, or netcode: games with a command up and a snapshot down per player and tick"},
 		&cli.StringFlag{Category: category, Name: "traffic",
-			Usage: "send what a game sends, instead of --shape: `NAME` of a profile, or a file of flows (YAML) or a capture (pcap, pcapng); see ferry bench traffic. Its speed follows --rate, if that is set"},
-		trafficHostFlag(category),
+			Usage: "send what a game sends, instead of --shape: `NAME` of a profile, " + strings.Join(bench.TrafficProfiles(), ", ") +
+				". Its speed follows --rate, if that is set"},
 		&cli.IntFlag{Category: category, Name: "matches", Usage: fmt.Sprintf("`NUMBER` of hosts; default 200, and %d for netcode and --traffic",
 			defaultMatches), Value: 200, HideDefault: true},
 		&cli.IntFlag{Category: category, Name: "players",
-			Usage: fmt.Sprintf("`NUMBER` of players of each host, 1 to 255; default %d for a star and netcode, 1 for idle, and that of a file of --traffic; all others have one",
+			Usage: fmt.Sprintf("`NUMBER` of players of each host, 1 to 255; default %d for a star and netcode, 1 for idle, and that of the profile for --traffic; all others have one",
 				bench.DefaultPlayers), HideDefault: true},
 		&cli.StringFlag{Category: category, Name: "direction", Value: string(bench.DirectionBoth),
 			Usage: "`DIRECTION` of the datagrams: both, up (to the host) or down"},
 		&cli.StringFlag{Category: category, Name: "align",
 			Usage: "align datagrams by `MODE`: even (none is due at the same time), match (those of a match) or tick (all); default match for stars, else even"},
 		&cli.FloatFlag{Category: category, Name: "rate",
-			Usage: fmt.Sprintf("datagrams per second in all; default %d, 0 for churn and idle, that of the file for --traffic, and %d ticks per second for netcode",
+			Usage: fmt.Sprintf("datagrams per second in all; default %d, 0 for churn and idle, that of the profile for --traffic, and %d ticks per second for netcode",
 				defaultRate, defaultTick), HideDefault: true},
 		&cli.FloatFlag{Category: category, Name: "tick", Usage: "datagrams per second and flow, instead of --rate: `HERTZ`", HideDefault: true},
 		&cli.IntFlag{Category: category, Name: "closed", Usage: "closed loop: keep `NUMBER` datagrams of each flow in flight, instead of --rate",

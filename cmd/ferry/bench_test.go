@@ -107,25 +107,13 @@ func TestBenchGateOnLoss(t *testing.T) {
 	}
 }
 
-// TestBenchTraffic: the profiles are listed and printed, and a run with a file sends what the file says.
+// TestBenchTraffic: a run with a profile sends what the profile says, with another number of players.
 func TestBenchTraffic(t *testing.T) {
 	t.Parallel()
-	code, list, stderr := ferry(t.Context(), "bench", "traffic")
-	if code != exitOK || !strings.Contains(list, "movement-2p-60hz\n") {
-		t.Errorf("code %d: %s%s", code, list, stderr)
-	}
-	code, profile, stderr := ferry(t.Context(), "bench", "traffic", "movement-2p-60hz")
-	if code != exitOK || !strings.Contains(profile, "players: 2\n") {
-		t.Errorf("code %d: %s%s", code, profile, stderr)
-	}
-	file := filepath.Join(t.TempDir(), "mine.yaml")
-	if err := os.WriteFile(file, []byte("players: 2\nflows: [{from: host, rate: 10/s, size: 400B, together: true}]"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	code, stdout, stderr := ferry(t.Context(), "bench", "--dialect", "direct", "--traffic", file, "--players", "5", "--matches", "3",
-		"--duration", "1s", "--warmup", "0", "--quiet")
-	if code != exitOK || !strings.Contains(stdout, "3 matches of 1 + 5") || !strings.Contains(stdout, "payload 400 B") ||
-		!strings.Contains(stdout, "traffic mine (payload 400 B in the mean)") {
+	code, stdout, stderr := ferry(t.Context(), "bench", "--dialect", "direct", "--traffic", "netcode-8p-20hz", "--players", "5",
+		"--matches", "3", "--duration", "1s", "--warmup", "0", "--quiet")
+	if code != exitOK || !strings.Contains(stdout, "3 matches of 1 + 5") || !strings.Contains(stdout, "payload 1362 B") ||
+		!strings.Contains(stdout, "traffic netcode-8p-20hz (payload 782 B in the mean)") {
 		t.Errorf("code %d: %s%s", code, stdout, stderr)
 	}
 }
@@ -141,13 +129,8 @@ func TestBenchUsage(t *testing.T) {
 		{"bench gobench --help", "", 0},
 		{"bench null --help", "", 0},
 		{"bench --html - --json -", "--json and --html cannot both write to standard output", 2},
-		{"bench traffic --help", "", 0},
-		{"bench traffic chess", "is neither a file nor one of the profiles", 1},
-		{"bench traffic a b", "2 files, want one", 2},
-		{"bench --traffic chess", "is neither a file nor one of the profiles", 2},
-		{"bench --traffic nowhere.yaml", "no such file", 2},
-		{"bench --traffic movement-2p-60hz --traffic-host 10.0.0.1", "a host is for captures only", 2},
-		{"bench --traffic-host 10.0.0.1", "--traffic-host has no effect with no --traffic", 2},
+		{"bench --traffic chess", `traffic "chess" is not one of movement-20p-30hz, `, 2},
+		{"bench --traffic movement-2p-60hz --players 256", "Players is 256", 2},
 		{"bench --traffic movement-2p-60hz --payload 40", "--payload has no effect with --traffic", 2},
 		{"bench --traffic movement-2p-60hz --align even", "excludes Window, ReplaceRate and AlignEven", 2},
 		{"bench extra", `unexpected argument "extra"`, 2},

@@ -160,7 +160,6 @@ var rules = []rule{
 		"client"},
 		[]string{"github.com/HdrHistogram/hdrhistogram-go", "github.com/prometheus/procfs"},
 		"the load generator measures the engine, so it must not share its code; /proc is read by a library"},
-	{"bench/traffic", []string{"proto", "bench"}, []string{"go.yaml.in/yaml/v3"}, "files of traffic: programs that only measure need no YAML"},
 	{"internal/server/operator/timeline", []string{"proto"}, nil, "what happened to allocations: the operator's pages explain it"},
 	{"internal/base/periodic", nil, nil, "a loop at intervals: a server has many"},
 	{"internal/base/keyfile", nil, nil, "reads and reloads files, independent of their content"},

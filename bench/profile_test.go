@@ -1,0 +1,88 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestTrafficProfiles: each profile has the players and the tick of its name, the sizes of its
+// bursts in their order, and the ticks of its host are those of all players.
+func TestTrafficProfiles(t *testing.T) {
+	if len(TrafficProfiles()) != 3 {
+		t.Errorf("profiles %v", TrafficProfiles())
+	}
+	for i, name := range TrafficProfiles() {
+		part := regexp.MustCompile(`-(\d+)p-(\d+)hz$`).FindStringSubmatch(name)
+		players, _ := strconv.Atoi(part[1])
+		tick, _ := strconv.ParseFloat(part[2], 64)
+		traffic, err := TrafficProfile(name, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if traffic.Name != name || traffic.Players != players || traffic.check() != nil {
+			t.Errorf("%q: %d players, %v", traffic.Name, traffic.Players, traffic.check())
+		}
+		flows := map[string][]TrafficDatagram{}
+		for _, d := range traffic.Datagrams {
+			flow := fmt.Sprint(d.Player, d.Down)
+			flows[flow] = append(flows[flow], d)
+		}
+		if len(flows) != 2*players {
+			t.Errorf("%s: %d flows", name, len(flows))
+		}
+		for flow, all := range flows {
+			want := trafficProfiles[i].up
+			if all[0].Down {
+				want = trafficProfiles[i].down
+			}
+			n := len(want.sizes)
+			if got := float64(len(all)/n) / traffic.Cycle.Seconds(); got < 0.99*tick || got > 1.01*tick {
+				t.Errorf("%s, %s: %.1f bursts a second", name, flow, got)
+			}
+			interval := traffic.Cycle / time.Duration(want.bursts)
+			for k, d := range all {
+				first := all[k-k%n]
+				if d.At != first.At || d.Size != want.sizes[k%n] {
+					t.Fatalf("%s, %s: datagram %d is %+v of the burst %+v", name, flow, k, d, first)
+				}
+				if off := (d.At - all[0].At - time.Duration(k/n)*interval).Abs(); off > want.jitter+time.Microsecond*10 {
+					t.Fatalf("%s, %s: burst %d is %v off", name, flow, k/n, off)
+				}
+				if d.Down && d.At != flows["0 true"][k].At {
+					t.Fatalf("%s, %s: datagram %d at %v, that of player 0 at %v", name, flow, k, d.At, flows["0 true"][k].At)
+				}
+			}
+		}
+		if again, err := TrafficProfile(name, 0); err != nil || !reflect.DeepEqual(traffic, again) {
+			t.Errorf("%s is another each time: %v", name, err)
+		}
+	}
+}
+
+// TestTrafficProfilePlayers: the number of players is replaced, and a wrong one or a wrong name is an error.
+func TestTrafficProfilePlayers(t *testing.T) {
+	name := TrafficProfiles()[0]
+	traffic, err := TrafficProfile(name, 7)
+	if err != nil || traffic.Players != 7 || len(traffic.Datagrams) != 7*2*300 || slices.ContainsFunc(traffic.Datagrams,
+		func(d TrafficDatagram) bool { return d.Player > 6 }) {
+		t.Errorf("%+v, %v", traffic, err)
+	}
+	for want, c := range map[string]struct {
+		name    string
+		players int
+	}{
+		"Players is 256, not in 1 to 255": {name, 256}, "Players is -1": {name, -1},
+		`traffic "game.pcapng" is not one of ` + name + ", ": {"game.pcapng", 0},
+	} {
+		if _, err := TrafficProfile(c.name, c.players); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
