@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -136,6 +137,20 @@ func (t *Transport) isHeld(serial uint64) bool {
 	return slices.ContainsFunc(t.linked.links, func(l *link) bool { return l.has(serial) })
 }
 
+// eachHeld calls do for each connection that a process before this one keeps.
+func (t *Transport) eachHeld(do func(l *link, serial uint64, client netip.Addr)) {
+	t.linked.mu.RLock()
+	defer t.linked.mu.RUnlock()
+	for _, l := range t.linked.links {
+		l.mu.RLock()
+		clients := maps.Clone(l.serials)
+		l.mu.RUnlock()
+		for serial, client := range clients {
+			do(l, serial, client)
+		}
+	}
+}
+
 // TakeOver takes the links over that another process has, with the connections behind them, of
 // which Detach of the other one returned the state. It must be called before Run. The files
 // belong to the transport, in the order of Links.
@@ -263,6 +278,8 @@ func (t *Transport) serveLinks(in engine.Intake) {
 				switch {
 				case len(pkt) == 0:
 					l.forget(serial)
+				case !l.has(serial):
+					t.drop(dropGone) // Its network is banned.
 				case len(pkt) == len(aliveOverLink):
 					in.Deliver(serial, nil)
 				case in.Deliver(serial, pkt):

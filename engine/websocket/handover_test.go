@@ -5,6 +5,8 @@ package websocket
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/netip"
 	"os"
 	"testing"
 	"time"
@@ -82,8 +84,8 @@ func takeOver(t *testing.T, old *Transport, end func(), c *ws.Conn, between int)
 // message is lost or out of order, and their ends become known.
 func TestHandover(t *testing.T) {
 	t.Parallel()
-	r := start(t, Config{})
-	c, other := r.dial(), r.dial()
+	r := start(t, Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	c, other := r.dial(http.Header{"X-Forwarded-For": {"192.0.2.7"}}), r.dial()
 	serial, otherSerial := r.firstMessage(c), r.firstMessage(other)
 	for _, to := range []uint64{serial, otherSerial} {
 		r.Send(to, proto.BindReceived{}.Append(nil)) // Before it, 64 messages are read.
@@ -97,7 +99,8 @@ func TestHandover(t *testing.T) {
 		}
 	}
 	second, _ := takeOver(t, first.Transport, first.stop, c, 50)
-	if got := second.ClientAddress(serial); !got.IsLoopback() || got != r.ClientAddress(serial) || second.ClientAddress(serial+100).IsValid() {
+	if got := second.ClientAddress(serial); got.String() != "192.0.2.7" || got != r.ClientAddress(serial) ||
+		second.ClientAddress(serial+100).IsValid() {
 		t.Errorf("the client is at %v, before at %v", got, r.ClientAddress(serial))
 	}
 	for i := range 50 {
@@ -175,5 +178,35 @@ func TestHandoverFull(t *testing.T) {
 	}
 	if err := tr.takeOver(nil, held{Serials: [][]uint64{{9}}}); err == nil {
 		t.Error("connections without a link are accepted")
+	}
+}
+
+// TestBannedSourcesAfterHandover: connections that a process before this one keeps are counted by network, and a
+// ban ends them for the relay.
+func TestBannedSourcesAfterHandover(t *testing.T) {
+	t.Parallel()
+	r := start(t, Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	network := netip.MustParsePrefix("192.0.2.0/24")
+	banned := r.dial(http.Header{"X-Forwarded-For": {"192.0.2.7"}})
+	other := r.dial(http.Header{"X-Forwarded-For": {"198.51.100.7"}})
+	serial, otherSerial := r.firstMessage(banned), r.firstMessage(other)
+	for serial, c := range map[uint64]*ws.Conn{serial: banned, otherSerial: other} {
+		r.Send(serial, proto.BindReceived{}.Append(nil))
+		read(t, c)
+	}
+	next, _ := takeOver(t, r.Transport, r.stop, other, 1)
+	next.in.next(t)
+	if n := next.ConnectionsFrom(network); n != 1 {
+		t.Errorf("%d connections are counted, want 1", n)
+	}
+	next.SetBannedSources([]netip.Prefix{network})
+	if n := next.ConnectionsFrom(network); n != 0 || next.IsOpen(serial) || !next.IsOpen(otherSerial) {
+		t.Errorf("after the ban %d connections are counted", n)
+	}
+	write(t, banned, []byte("from a banned network"))
+	testkit.Eventually(t, "it is dropped", func() bool { return next.Stats().Dropped[dropGone.String()] == 1 })
+	write(t, other, []byte("from another one"))
+	if m := next.in.next(t); m.serial != otherSerial || string(m.pkt) != "from another one" {
+		t.Errorf("the relay gets %q of %d", m.pkt, m.serial)
 	}
 }

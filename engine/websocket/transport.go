@@ -177,6 +177,11 @@ func (t *Transport) SetBannedSources(all []netip.Prefix) {
 			}
 		}
 	}
+	t.eachHeld(func(l *link, serial uint64, client netip.Addr) {
+		if t.isBanned(client) {
+			l.forget(serial) // The process that keeps the connection ends it, since signs of life have no answer.
+		}
+	})
 }
 
 // ConnectionsFrom returns the number of open connections from a network.
@@ -188,6 +193,11 @@ func (t *Transport) ConnectionsFrom(network netip.Prefix) (n int) {
 			}
 		}
 	}
+	t.eachHeld(func(_ *link, _ uint64, client netip.Addr) {
+		if network.Contains(client) {
+			n++
+		}
+	})
 	return n
 }
 
