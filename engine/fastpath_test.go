@@ -63,7 +63,7 @@ func (r *rig) endKernelGrace() {
 }
 
 // TestNextHops: an allocation at a plain endpoint has a next hop to there, and none elsewhere, after
-// it was displaced, or after its end.
+// it was displaced, or after its end, which may be that of a ban.
 func TestNextHops(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{FastPath: &fakePath{base: 100}})
@@ -87,6 +87,21 @@ func TestNextHops(t *testing.T) {
 	r.feed(udpN(4), message(11, host.id))
 	if nextHop := r.shared.table.NextHop(h); nextHop != 0 {
 		t.Errorf("the next hop of an ended allocation is %d", nextHop)
+	}
+	host = r.host(udpN(5), 2)
+	player = r.joiner(udpN(6), host)
+	for _, c := range []struct {
+		card *mReservation
+		end  func(proto.AllocationID, int64) error
+	}{{player, r.control.kick}, {host, r.control.endByID}} {
+		h := r.entry(c.card).Handle
+		r.wantNextHop(c.card, 100+table.NextHop(r.entry(c.card).Endpoint.Lo&0xff))
+		if err := c.end(proto.AllocationID(c.card.id), r.now); err != nil {
+			t.Fatal(err)
+		}
+		if nextHop := r.shared.table.NextHop(h); nextHop != 0 {
+			t.Errorf("the next hop of an allocation that a ban has ended is %d", nextHop)
+		}
 	}
 }
 

@@ -142,6 +142,35 @@ func TestHandOverWithoutFile(t *testing.T) {
 	}
 }
 
+// TestHandOverLimits: what players and hosts have counts in the next process against the limits of a player and
+// of the relay.
+func TestHandOverLimits(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, engine.Config{
+		Timeouts: engine.Timeouts{Bind: 10 * time.Minute}, PlayerLimits: engine.PlayerLimits{Hosts: 1}, MaxSeats: 8,
+	})
+	ask := func(player string, most int) (alloc.Reservation, error) {
+		return s.relay.ReserveHost(t.Context(), alloc.HostRequest{
+			Tenant: enginetest.Tenant, Player: alloc.HashPlayer(enginetest.Tenant, player), Individual: true, MaxConnections: most,
+		})
+	}
+	res, err := ask("ann", 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := s.play(enginetest.UTP2, res)
+	for range 2 {
+		s.handOver()
+		host.Send(host.Cred.ID, "I play") // or a host that was silent yields to the next one
+		if _, err := ask("ann", 3); !errors.Is(err, alloc.ErrPlayerLimit) {
+			t.Errorf("another host of the player: %v", err)
+		}
+		if _, err := ask("bob", 4); !errors.Is(err, alloc.ErrFull) {
+			t.Errorf("nine seats of eight: %v", err)
+		}
+	}
+}
+
 type refusedFastPath struct{ driver.FastPath }
 
 func (r refusedFastPath) FastPathDriver() any           { return r }

@@ -46,6 +46,34 @@ func TestGameOnUnvalidatedPath(t *testing.T) {
 	}
 }
 
+// TestPathOfNewHost: the path of a player that takes the place of its host is judged by the call for that place,
+// and so it is after a crash.
+func TestPathOfNewHost(t *testing.T) {
+	t.Parallel()
+	for _, elsewhere := range []bool{false, true} {
+		r := newMigrationRig(t, 1)
+		r.restart(true) // The run before wrote no file.
+		r.host, r.players = r.rig.host(udpN(0), 20), nil
+		r.players = []*mReservation{r.joiner(udpN(1), r.host)}
+		r.fromHost(message(11, r.host.id))
+		r.caller = udpN(40).AddrPort().Addr()
+		if elsewhere {
+			r.caller = netip.MustParseAddr("203.0.113.9")
+		}
+		card := r.mustAsk(0, r.host)
+		for nonce, when := range []string{"", "at first", "after a crash"} {
+			if nonce == 0 {
+				continue
+			}
+			r.bind(card, udpN(40), uint16(nonce))
+			if got := r.shared.table.IsValidated(r.entry(card).Handle); got == elsewhere {
+				t.Errorf("called from elsewhere: %t, %s: validated: %t", elsewhere, when, got)
+			}
+			r.restart(true)
+		}
+	}
+}
+
 // isDue reports whether something is due in millisecond i.
 func isDue(every time.Duration, i int) bool {
 	return every > 0 && time.Duration(i)*time.Millisecond/every != time.Duration(i-1)*time.Millisecond/every

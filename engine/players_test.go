@@ -145,27 +145,33 @@ func TestPlayerReplacesNone(t *testing.T) {
 }
 
 // TestPlayerAfterARestart: allocations that come back count again, and none is refused, even
-// above a limit that is lower than before.
+// above a limit that is lower than before. Those of a shared name count for nobody, as before.
 func TestPlayerAfterARestart(t *testing.T) {
 	t.Parallel()
-	for _, file := range []bool{true, false} {
+	for _, c := range []struct{ file, many bool }{{true, false}, {false, false}, {true, true}, {false, true}} {
 		r := newPlayerRig(t, PlayerLimits{})
+		r.many = c.many
 		r.restart(true) // The run before wrote no file.
 		var hosts []*mReservation
 		for i := range 3 {
 			hosts = append(hosts, r.host(udpN(i+1), 5))
 		}
-		r.restart(file)
+		r.restart(c.file)
 		r.control.players.limits = PlayerLimits{Hosts: 2}.withDefaults(alloc.DefaultMaxConnections, false)
 		for i, h := range hosts {
 			r.bind(h, udpN(i+1), 2)
 			if r.entry(h).Handle == 0 {
-				t.Fatalf("state file %v: host %d did not come back", file, i)
+				t.Fatalf("%+v: host %d did not come back", c, i)
 			}
 		}
-		r.wantHost("host", 5, alloc.ErrPlayerLimit)
-		if u := r.control.players.byPlayer[alloc.HashPlayer(alloc.Tenant{Project: "p"}, "host")]; u.hosts != 3 || u.seats != 18 {
-			t.Errorf("state file %v: %+v", file, u)
+		want, counted := alloc.ErrPlayerLimit, playerUse{hosts: 3, seats: 18}
+		if c.many {
+			want, counted = nil, playerUse{}
+		}
+		r.wantHost("host", 5, want)
+		u := r.control.players.byPlayer[alloc.HashPlayer(alloc.Tenant{Project: "p"}, "host")]
+		if u.hosts != counted.hosts || u.seats != counted.seats {
+			t.Errorf("%+v: %+v", c, u)
 		}
 	}
 }
