@@ -269,21 +269,37 @@ func TestWhyCauses(t *testing.T) {
 }
 
 // TestWhyLimitedPath: a backend names the address of its players, and they play from another
-// network. What goes there beyond the limits is dropped, and why says so of each receiver, a host
-// or a joiner.
+// network, a private one. What goes there beyond the limits is dropped, and why says so of each
+// receiver, a host or a joiner; in a fleet as well, where the API process knows the address.
 func TestWhyLimitedPath(t *testing.T) {
 	t.Parallel()
-	c := local()
-	const backend = "a-backend-of-the-game-1"
-	c.Tokens = append(c.Tokens, config.Token{Secret: backend, Project: "game", Environment: "test", Kind: "server"})
-	r := whyRig{start(t, options(c, Serve)), t}
+	t.Run("serve", func(t *testing.T) {
+		t.Parallel()
+		c := local()
+		c.Tokens[0].Kind = "server"
+		testWhyLimitedPath(t, whyRig{start(t, options(c, Serve)), t})
+	})
+	t.Run("fleet", func(t *testing.T) {
+		t.Parallel()
+		k := newFleet(t)
+		o := k.relayOptions(1, "eu")
+		o.Config.BindTimeout = config.Serve().BindTimeout
+		start(t, o)
+		r := whyRig{k.api(), t}
+		testkit.Within(t, time.Minute, "the relay", func() bool { return len(r.frontEnd.fleet.Nodes()) == 1 })
+		testWhyLimitedPath(t, r)
+	})
+}
+
+func testWhyLimitedPath(t *testing.T, r whyRig) {
+	t.Helper()
 	const elsewhere = "203.0.113.9"
 	const players = 15
-	a, err := r.caller(backend).Allocate(t.Context(), api.AllocateRequest{MaxConnections: players, PlayerAddress: elsewhere})
+	a, err := r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: players, PlayerAddress: elsewhere})
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, err := r.caller(backend).JoinCode(t.Context(), a.AllocationID)
+	code, err := r.caller(secret).JoinCode(t.Context(), a.AllocationID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +310,7 @@ func TestWhyLimitedPath(t *testing.T) {
 	one := r.raw(host)
 	var all []*rawClient
 	for range players {
-		b, err := r.caller(backend).JoinFor(t.Context(), api.JoinRequest{JoinCode: code, PlayerAddress: elsewhere})
+		b, err := r.caller(secret).JoinFor(t.Context(), api.JoinRequest{JoinCode: code, PlayerAddress: elsewhere})
 		if err != nil {
 			t.Fatal(err)
 		}
