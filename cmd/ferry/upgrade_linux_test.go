@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
@@ -122,6 +125,68 @@ func TestUpgrade(t *testing.T) {
 	}
 	if code := o.exit(); code != exitOK { // of the first process, whose output the last one has
 		t.Errorf("it ended with %d: %s", code, o.stderr.String())
+	}
+}
+
+// TestUpgradeKeepsRules: bans, limits of players and webhooks go on in the next process, whose events have the names of
+// what the one before reserved. A relay that drains is not upgraded.
+func TestUpgradeKeepsRules(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	secret, heard := filepath.Join(dir, "secret"), make(chan string, 100)
+	if err := os.WriteFile(secret, []byte("hush-hush-0123456789"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	program := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var e struct{ Type, Allocation, Player string }
+		_ = json.NewDecoder(r.Body).Decode(&e)
+		heard <- e.Type + " " + e.Allocation + " " + e.Player
+	}))
+	defer program.Close()
+	file := settings(t, "state_dir: "+filepath.Join(dir, "state"), "recover_for: 0s", "player_hosts: 1", "webhook_url: "+program.URL,
+		"webhook_secret_file: "+secret)
+	o := operate(t, "serve", "-c", file, "--workers", "1")
+	o.token = "a-secret-of-the-tests"
+	allocate := func(player string) (ticket client.Ticket, status int) {
+		a, err := o.caller().Allocate(t.Context(), api.AllocateRequest{MaxConnections: 2, Player: player})
+		if p, ok := errors.AsType[*api.Problem](err); ok {
+			return ticket, p.Status
+		}
+		if err == nil {
+			ticket, err = client.TicketFrom(a)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ticket, http.StatusCreated
+	}
+	ticket, _ := allocate("bob")
+	bob := session(t, ticket)
+	o.wants("ctl ban --yes --player ann --project game --environment test --reason cheats", "banned until")
+	var done admin.UpgradeResult
+	out, _ := o.ctl(exitOK, "ctl", "upgrade", "-o", "json")
+	if err := json.Unmarshal([]byte(out), &done); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(done.Process, syscall.SIGKILL) })
+	o.wants("ctl bans", "ann", "cheats")
+	for player, want := range map[string]int{"ann": http.StatusForbidden, "bob": http.StatusTooManyRequests, "carl": http.StatusCreated} {
+		if _, status := allocate(player); status != want {
+			t.Errorf("after the upgrade a host of %s: %d, want %d", player, status, want)
+		}
+	}
+	_ = bob.Close()
+	for want := "ended " + ticket.ID.String() + " bob"; ; {
+		select {
+		case e := <-heard:
+			if e == want {
+				o.wants("ctl drain --deadline 1h", "draining")
+				o.refuses("ctl upgrade", "the relay drains")
+				return
+			}
+		case <-time.After(patience):
+			t.Fatalf("the program does not hear %q", want)
+		}
 	}
 }
 
