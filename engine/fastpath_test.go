@@ -23,10 +23,11 @@ type fakePath struct {
 	resumed    []uint64
 	inKernel   chan struct{} // Synchronize waits for it, if it is not nil
 	synced     atomic.Int64
+	quotas     [4]table.Quota // by role
 }
 
 func (p *fakePath) Load(driver.FastPathSpec) (m table.Memory, err error) { return m, nil }
-func (p *fakePath) SetQuota(table.Role, table.Quota)                     {}
+func (p *fakePath) SetQuota(role table.Role, q table.Quota)              { p.quotas[role] = q }
 func (p *fakePath) Generation() uint64                                   { return p.generation }
 func (p *fakePath) Resume(generation uint64)                             { p.resumed = append(p.resumed, generation) }
 func (p *fakePath) FastPathDriver() any                                  { return p }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -256,10 +257,15 @@ func TestSetLimits(t *testing.T) {
 	if n := relayed(30); n != 10 {
 		t.Errorf("%d passed, want 10", n)
 	}
+	kernel := new(fakePath)
+	r.cfg.FastPath = kernel
 	s := Server{shared: r.shared, cfg: r.cfg}
 	s.SetLimits(Limits{JoinerDatagrams: -1, JoinerBytes: -1})
 	if n := relayed(30); n != 30 {
 		t.Errorf("%d passed without a limit", n)
+	}
+	if kernel.quotas[table.RoleJoiner] != (table.Quota{}) || kernel.quotas[table.RoleHost] == (table.Quota{}) {
+		t.Errorf("the fast path has the limits %+v", kernel.quotas)
 	}
 	s.SetLimits(Limits{JoinerDatagrams: 20})
 	r.advance(5 * time.Second)
