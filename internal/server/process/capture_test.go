@@ -27,7 +27,7 @@ func packets(t *testing.T, file string) (n int) {
 }
 
 // TestCaptureFleet: an API process captures at the relay of a host, by its id, its join code or
-// the relay's name; a relay that does not allow it says so, and a reload can allow it.
+// the relay's name; a relay that does not allow it says so.
 func TestCaptureFleet(t *testing.T) {
 	t.Parallel()
 	k := newFleet(t)

@@ -166,3 +166,36 @@ func TestFleetHooks(t *testing.T) {
 		t.Errorf("the program was asked about %q", got)
 	}
 }
+
+// TestFleetReload: an API process gets other tokens, and a relay allows captures, without a restart.
+func TestFleetReload(t *testing.T) {
+	t.Parallel()
+	k := newFleet(t)
+	begin := func(o Options) (r running, file *config.Config) {
+		file = new(o.Config)
+		o.Reload = func() (config.Loaded, error) { return config.Loaded{Config: *file}, nil }
+		return start(t, o), file
+	}
+	relay, ofRelay := begin(k.relayOptions(1, "eu"))
+	a, ofAPI := begin(options(k.settings("api", rpc.Request{Role: rpc.RoleAPI}), API))
+	testkit.Within(t, time.Minute, "the relay", func() bool { return len(a.frontEnd.fleet.Nodes()) == 1 })
+	host, _ := hostIn(t, a, "eu")
+	capture := func(want int) {
+		t.Helper()
+		if status, body := a.operate(t, "POST", "/allocations/"+host.AllocationID+"/capture?seconds=1"); status != want {
+			t.Errorf("a capture: %d %.200s", status, body)
+		}
+	}
+	capture(http.StatusConflict)
+	ofRelay.Capture = true
+	ofAPI.Tokens = []config.Token{{Secret: otherSecret, Project: "game", Environment: "test", Kind: "server"}}
+	for _, r := range []running{relay, a} {
+		if done, err := r.settings.Reload(t.Context()); err != nil || len(done.Changed) != 1 {
+			t.Errorf("%+v, %v", done, err)
+		}
+	}
+	capture(http.StatusOK)
+	if allowed(t, a, secret) || !allowed(t, a, otherSecret) {
+		t.Error("the old token is let in, or the new one is not")
+	}
+}

@@ -362,6 +362,8 @@ func TestUnityRecipe(t *testing.T) {
 	if err := second.enter(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	why := whyRig{r, t}
+	why.expect(host.ticket.ID.String(), "; the match goes on at the host "+tickets[second].ID.String(), nil)
 	late := &participant{api: first.api}
 	late.play(t, tickets[first])
 	defer late.stop()
