@@ -118,7 +118,8 @@ func TestMigrateRelay(t *testing.T) {
 
 // migrate is MigrateRelay by all players at once. It returns the new host and the others.
 func migrate(
-	ctx context.Context, t *testing.T, r *relaytest.Relay, code string, old []*netcode.Driver, names map[*netcode.Driver]string, cfg netcode.Config,
+	ctx context.Context, t *testing.T, r *relaytest.Relay, code string, old []*netcode.Driver, names map[*netcode.Driver]string,
+	cfg netcode.Config,
 ) (host *netcode.Driver, players []*netcode.Driver) {
 	t.Helper()
 	type result struct {
