@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -243,11 +242,6 @@ func TestCtlBans(t *testing.T) {
 // refused with its line.
 func TestReloadBySignal(t *testing.T) {
 	t.Parallel()
-	// Under nohup SIGHUP is ignored, and the program would inherit that: a signal with a
-	// handler is not inherited as ignored.
-	hups := make(chan os.Signal, 1)
-	signal.Notify(hups, syscall.SIGHUP)
-	defer signal.Stop(hups)
 	const token = "an-admin-token-of-the-tests"
 	tokenFile := filepath.Join(t.TempDir(), "token")
 	file := settings(t, "state_dir: "+t.TempDir(), "admin_token_file: "+tokenFile, "region: eu")

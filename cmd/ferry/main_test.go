@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,6 +24,9 @@ var binary string
 
 func TestMain(m *testing.M) {
 	testkit.DefaultParallel(8)
+	// Under nohup SIGHUP is ignored, and programs would inherit that: a signal with a handler is
+	// not inherited as ignored.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	os.Exit(buildAndRun(m))
 }
 
