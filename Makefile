@@ -208,7 +208,7 @@ micro: ## micro-benchmarks of codec, table, step and admission
 
 # The laboratory needs root and iproute2. It creates network namespaces and removes
 # them afterwards; no datagram leaves them.
-LAB = $(GO) test -tags lab ./scripts/lab -count=1 -v
+LAB = $(GO) test -tags lab ./scripts/lab -count=1 -v -timeout 20m
 
 .PHONY: lab
 lab: ## attacks and faults against the binary in namespaces, quick forms (root)

@@ -124,10 +124,6 @@ func (p *path) load(spec driver.FastPathSpec) error {
 	if p.resolver, err = nexthop.New(); err != nil {
 		return err
 	}
-	if p.filters, err = nexthop.SubscribeFilters(); err != nil {
-		p.resolver.Close()
-		return err
-	}
 	began, clock := time.Now(), time.Duration(spec.ClockMillis)*time.Millisecond
 	p.clock = func() time.Duration { return clock + time.Since(began) }
 	p.program, err = program.Load(program.Parameters{
@@ -136,7 +132,12 @@ func (p *path) load(spec driver.FastPathSpec) error {
 	})
 	if err != nil {
 		p.resolver.Close()
-		p.filters.Close()
+		return err
+	}
+	// A process without the capability for this lacks those for the program, whose error names all.
+	if p.filters, err = nexthop.SubscribeFilters(); err != nil {
+		p.resolver.Close()
+		p.program.Close()
 		return err
 	}
 	p.reset()

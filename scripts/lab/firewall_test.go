@@ -5,6 +5,7 @@ package lab
 import (
 	"errors"
 	"net/netip"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -103,6 +104,9 @@ func (l *lab) passFirewall(w firewall, mode string, f, others *Fleet) {
 	l.Helper()
 	for program := range strings.FieldsSeq(w.programs) {
 		if _, err := exec.LookPath(program); err != nil {
+			if os.Getenv("CI") != "" {
+				l.Fatalf("%s: CI installs %s", w.name, program)
+			}
 			l.Logf("%s: skipped without %s", w.name, program)
 			return
 		}
@@ -113,7 +117,7 @@ func (l *lab) passFirewall(w firewall, mode string, f, others *Fleet) {
 	} else {
 		l.requireFast(f, "before "+w.name)
 	}
-	before := others.SettleTo(0)
+	before := others.Settle()
 	block := func() error { l.inRelay(w.block); return nil }
 	if w.block == "" {
 		block = func() error { return l.net.Relay.Do(dropByTC) }
@@ -134,7 +138,7 @@ func (l *lab) passFirewall(w firewall, mode string, f, others *Fleet) {
 	if took > w.within {
 		l.Errorf("%s: players that are blocked go on for %v", w.name, took)
 	}
-	if c := others.SettleTo(0).Since(before); c.Lost() > 0 || c.Sent == 0 {
+	if c := others.SettleTo(before.Lost()).Since(before); c.Lost() > 0 || c.Sent == 0 {
 		l.Errorf("%s: other players: %v", w.name, c)
 	}
 	l.inRelay(w.unblock)
