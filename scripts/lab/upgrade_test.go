@@ -5,7 +5,9 @@ package lab
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -113,8 +115,8 @@ func TestUpgradeForms(t *testing.T) {
 	}
 }
 
-// TestUpgradeMigration: players hold reservations for their host's place when a new process takes
-// over. The first that binds is the host, with the same join code; the others hear that it is there.
+// TestUpgradeMigration: a player holds the reservation for its host's place when a new process takes
+// over. It is the host, with the same join code, and another player, which waited, joins it.
 func TestUpgradeMigration(t *testing.T) {
 	for _, transport := range []string{"udp", "dtls", "ws"} {
 		t.Run(transport, func(t *testing.T) {
@@ -129,21 +131,24 @@ func TestUpgradeMigration(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), worldBack)
 			defer cancel()
-			reservations := make([]api.Allocation, len(g.players))
-			for i, p := range g.players {
+			migrate := func(p *worldClient) (api.Allocation, error) {
 				a, err := p.api()
-				if err == nil {
-					reservations[i], err = a.Migrate(ctx, api.MigrateRequest{JoinCode: g.code, HostConnectionData: p.alloc.HostConnectionData})
-				}
 				if err != nil {
 					t.Fatal(err)
 				}
+				return a.Migrate(ctx, api.MigrateRequest{JoinCode: g.code, HostConnectionData: p.alloc.HostConnectionData})
+			}
+			place, err := migrate(g.players[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			var problem *api.Problem
+			if _, err := migrate(g.players[1]); !errors.As(err, &problem) || problem.Status != http.StatusConflict {
+				t.Fatalf("another player before the upgrade: %v", err)
 			}
 			g.upgrade()
-			for i, p := range g.players {
-				if bound, err := p.tryHost(ctx, reservations[i]); err != nil || bound != (i == 0) {
-					t.Fatalf("the BIND of %s after the upgrade: %v, %v", p.name, bound, err)
-				}
+			if bound, err := g.players[0].tryHost(ctx, place); err != nil || !bound {
+				t.Fatalf("the BIND of %s after the upgrade: %v, %v", g.players[0].name, bound, err)
 			}
 			if err := g.players[1].takePlace(ctx, g.code); err != nil {
 				t.Fatal(err)
