@@ -32,7 +32,7 @@ func (v *Verifier) Explain(ctx context.Context, token string) (all []Part) {
 		add("issuer", fmt.Sprintf("iss is %q", name), ErrIssuer)
 	} else {
 		add("issuer", fmt.Sprintf("iss is %q", name), nil)
-		_, err := jwt.NewParser(jwt.WithValidMethods(permitted), jwt.WithoutClaimsValidation(), jwt.WithStrictDecoding()).
+		_, err := jwt.NewParser(append([]jwt.ParserOption{jwt.WithoutClaimsValidation()}, signatureRules...)...).
 			Parse(token, func(t *jwt.Token) (any, error) { _, key, err := v.keyOf(ctx, t); return key, err })
 		if err != nil {
 			err = mapError(err)
@@ -40,8 +40,7 @@ func (v *Verifier) Explain(ctx context.Context, token string) (all []Part) {
 		add("signature", fmt.Sprintf("alg is %q, kid %q", t.Method.Alg(), t.Header["kid"]), err)
 	}
 
-	err = jwt.NewValidator(jwt.WithExpirationRequired(), jwt.WithIssuedAt(), jwt.WithLeeway(leeway), jwt.WithTimeFunc(v.cfg.Now)).
-		Validate(claims)
+	err = jwt.NewValidator(v.timeRules()...).Validate(claims)
 	switch {
 	case errors.Is(err, jwt.ErrTokenExpired):
 		err = ErrExpired

@@ -124,10 +124,7 @@ func New(cfg Config) (*Verifier, error) {
 func (v *Verifier) With(issuers []Issuer) (*Verifier, error) {
 	next := &Verifier{
 		cfg: v.cfg, pool: v.pool, issuers: make(map[string]*issuer), sources: make(map[string]*source),
-		parser: jwt.NewParser(
-			jwt.WithValidMethods(permitted), jwt.WithExpirationRequired(), jwt.WithIssuedAt(),
-			jwt.WithLeeway(leeway), jwt.WithTimeFunc(v.cfg.Now), jwt.WithStrictDecoding(),
-		),
+		parser: jwt.NewParser(append(v.timeRules(), signatureRules...)...),
 	}
 	next.cfg.Issuers = nil // The secrets are in issuers.
 	var errs []error
@@ -232,6 +229,13 @@ func (v *Verifier) keyOf(ctx context.Context, t *jwt.Token) (*issuer, any, error
 	}
 	key, err := known.source.find(ctx, id, alg)
 	return known, key, err
+}
+
+// signatureRules and timeRules are what the parser requires, and what Explain looks at one by one.
+var signatureRules = []jwt.ParserOption{jwt.WithValidMethods(permitted), jwt.WithStrictDecoding()}
+
+func (v *Verifier) timeRules() []jwt.ParserOption {
+	return []jwt.ParserOption{jwt.WithExpirationRequired(), jwt.WithIssuedAt(), jwt.WithLeeway(leeway), jwt.WithTimeFunc(v.cfg.Now)}
 }
 
 func mapError(err error) error {
