@@ -145,7 +145,7 @@ func TestPlayerReplacesNone(t *testing.T) {
 }
 
 // TestPlayerAfterARestart: allocations that come back count again, and none is refused, even
-// above a limit that is lower than before. Those of a shared name count for nobody, as before.
+// above a limit that is lower than before. Those of a shared name count for no player, as before.
 func TestPlayerAfterARestart(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ file, many bool }{{true, false}, {false, false}, {true, true}, {false, true}} {

@@ -16,7 +16,7 @@ type AllocateRequest struct {
 	PlayerAddress string `json:"playerAddress,omitempty"`
 	// Player is the name of the player for whom a backend calls, at most 256 bytes; it begins with
 	// neither "token-" nor "anonymous-". It is not part of the original API. The relay's limits of
-	// one player and a ban concern that player; without a name they concern nobody.
+	// one player and a ban concern that player; without a name they concern no player.
 	Player string `json:"player,omitempty"`
 }
 

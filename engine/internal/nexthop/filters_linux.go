@@ -176,7 +176,7 @@ func polices(f netlink.Filter) bool {
 // tc. The kernel does not say it of iptables' older form, of ipset, and of programs of BPF.
 type FilterEvents struct{ sockets []*nl.NetlinkSocket }
 
-// SubscribeFilters starts no goroutine: what changes from now on is told by Run. The error is that
+// SubscribeFilters starts no goroutine: Run reports what changes from now on. The error is that
 // of netlink(7).
 func SubscribeFilters() (*FilterEvents, error) {
 	f := new(FilterEvents)

@@ -104,7 +104,7 @@ func TestCounting(t *testing.T) {
 	}
 }
 
-// TestFilterEvents: changes of rules, of elements and of tc are told, also those before Run.
+// TestFilterEvents: changes of rules, of elements and of tc are reported, also those before Run.
 func TestFilterEvents(t *testing.T) {
 	if !testkit.InNamespace(t) {
 		return
@@ -135,12 +135,12 @@ func TestFilterEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 		change()
-		told, ended := make(chan struct{}), make(chan error, 1)
+		reported, ended := make(chan struct{}), make(chan error, 1)
 		var once sync.Once
 		ctx, cancel := context.WithCancel(t.Context())
-		go func() { ended <- events.Run(ctx, func() { once.Do(func() { close(told) }) }) }()
+		go func() { ended <- events.Run(ctx, func() { once.Do(func() { close(reported) }) }) }()
 		select {
-		case <-told:
+		case <-reported:
 			cancel()
 			err = <-ended
 		case err = <-ended:
