@@ -14,21 +14,11 @@ var link = regexp.MustCompile(`\]\(([^)\s]+)\)|\bsrc="([^"]+)"`)
 var heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
 
 func TestLinks(t *testing.T) {
-	const root = "../../.."
 	count := 0
-	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != root || d.Name() == "node_modules") {
-			return filepath.SkipDir
-		}
-		if !strings.HasSuffix(name, ".md") {
-			return nil
-		}
+	for _, name := range markdown(t) {
 		text, err := os.ReadFile(name)
 		if err != nil {
-			return err
+			t.Fatal(err)
 		}
 		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
 			target, anchor, _ := strings.Cut(m[1]+m[2], "#")
@@ -46,14 +36,31 @@ func TestLinks(t *testing.T) {
 				t.Errorf("%s: %s has no heading #%s", name, path, anchor)
 			}
 		}
+	}
+	if count < 20 {
+		t.Errorf("only %d links: the test looks in the wrong place", count)
+	}
+}
+
+// markdown returns the names of all Markdown files of the repository.
+func markdown(t *testing.T) (names []string) {
+	t.Helper()
+	const root = "../../.."
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != root || d.Name() == "node_modules"):
+			return filepath.SkipDir
+		case strings.HasSuffix(name, ".md"):
+			names = append(names, name)
+		}
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if count < 20 {
-		t.Errorf("only %d links: the test looks in the wrong place", count)
-	}
+	return names
 }
 
 // hasHeading reports whether a page has a heading with an anchor as GitHub makes
