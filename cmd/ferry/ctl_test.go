@@ -193,7 +193,7 @@ func TestCtlBans(t *testing.T) {
 	t.Parallel()
 	o := operate(t, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--workers", "1")
 	o.match()
-	const ask = "ferry: nobody was banned: give --yes to ban without a question on a terminal\n"
+	const ask = "ferry: no ban was made: give --yes to ban without a question on a terminal\n"
 	for _, c := range []struct {
 		args, code, stdout, stderr string
 	}{

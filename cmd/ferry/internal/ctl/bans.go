@@ -32,10 +32,10 @@ func (c *Client) Ban(ctx context.Context, o Output, query url.Values, confirmed 
 			return err
 		}
 		if !confirmed && !terminal(o.Stdin) {
-			return errors.New("nobody was banned: give --yes to ban without a question on a terminal")
+			return errors.New("no ban was made: give --yes to ban without a question on a terminal")
 		}
 		if !confirmed && !isYes(o.Stdin, o.Stderr, "Ban?") {
-			return errors.New("nobody was banned")
+			return errors.New("no ban was made")
 		}
 	}
 	return c.Show(ctx, o, tableOf(Call{Method: http.MethodPost, Path: "/bans", Query: query}, func(w io.Writer, b *ban.Ban) error {

@@ -18,7 +18,7 @@ var (
 	ErrBanElsewhere = errors.New("admin: a relay of a fleet applies the bans of its fleet: change them at an API process")
 	ErrBansFull     = fmt.Errorf("admin: there are %d bans already: remove one", ban.Max)
 	// ErrBanShared is the error of a ban of a name that many players may share.
-	ErrBanShared = errors.New("admin: nobody is banned")
+	ErrBanShared = errors.New("admin: no ban was made")
 )
 
 // Bans are the bans of a process or of its fleet. Its methods must be safe for concurrent use.
