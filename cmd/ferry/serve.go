@@ -10,7 +10,7 @@ import (
 	"os"
 	"strings"
 
-	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
+	"github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/host/state"
 	"github.com/ferryrelay/ferry/internal/server/process"

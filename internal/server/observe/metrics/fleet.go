@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
-	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
+	"github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
 )
 
