@@ -15,8 +15,6 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
-	"github.com/ferryrelay/ferry/internal/server/operator/ban"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
@@ -60,10 +58,10 @@ func fill(v reflect.Value) {
 func evilServer(t *testing.T, failing bool) string {
 	pages := map[string]any{
 		"/nodes": new(operator.Nodes), "/allocations": new(operator.Allocations), "/allocations/x/players": new(operator.Allocations),
-		"/why/x": new(operator.Why), "/timeline": new(operator.ProjectTimeline), "/bans": new(admin.BanList),
+		"/why/x": new(operator.Why), "/timeline": new(operator.ProjectTimeline), "/bans": new(operator.Bans),
 		"/bans/affected": new(operator.Affected), "/usage": new(operator.Usage),
-		"/config": new(admin.Settings), "/reload": new(admin.ReloadResult), "/log-level": new(admin.Level),
-		"/fast-path": new(admin.FastPathState),
+		"/config": new(operator.Settings), "/reload": new(operator.ReloadResult), "/log-level": new(operator.LogLevel),
+		"/fast-path": new(operator.FastPath),
 		"/drain":     new(operator.DrainState), "/allocations/x": new(operator.ActionResult), "/stats": new(operator.Stats),
 		"/allocations/x/kick": new(operator.ActionResult),
 	}
@@ -84,7 +82,7 @@ func evilServer(t *testing.T, failing bool) string {
 			http.Error(w, evil, http.StatusConflict)
 			return
 		case r.Method == http.MethodPost && r.URL.Path == "/bans":
-			page = new(ban.Ban)
+			page = new(operator.Ban)
 		case !ok:
 			t.Errorf("%s %s is not among the pages of the test", r.Method, r.URL.Path)
 			http.NotFound(w, r)
@@ -98,7 +96,7 @@ func evilServer(t *testing.T, failing bool) string {
 		if usage, ok := answer.Interface().(*operator.Usage); ok {
 			usage.Projects[0].Others = false
 		}
-		if bans, ok := answer.Interface().(*admin.BanList); ok {
+		if bans, ok := answer.Interface().(*operator.Bans); ok {
 			bans.NotKnown = false
 		}
 		_ = json.NewEncoder(w).Encode(answer.Interface())

@@ -24,7 +24,6 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -86,7 +85,7 @@ func TestUpgrade(t *testing.T) {
 	}
 
 	put("region: eu", "region: us")
-	var done admin.UpgradeResult
+	var done operator.UpgradeResult
 	out, _ := o.ctl(exitOK, "ctl", "upgrade", "-o", "json")
 	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Process == o.Process.Pid {
 		t.Errorf("it answers %s", out)
@@ -163,7 +162,7 @@ func TestUpgradeKeepsRules(t *testing.T) {
 	ticket, _ := allocate("bob")
 	bob := session(t, ticket)
 	o.wants("ctl ban --yes --player ann --project game --environment test --reason cheats", "banned until")
-	var done admin.UpgradeResult
+	var done operator.UpgradeResult
 	out, _ := o.ctl(exitOK, "ctl", "upgrade", "-o", "json")
 	if err := json.Unmarshal([]byte(out), &done); err != nil {
 		t.Fatal(err)
@@ -234,7 +233,7 @@ func TestUpgradeKeptConnections(t *testing.T) {
 		})
 	}
 	for range 3 {
-		var done admin.UpgradeResult
+		var done operator.UpgradeResult
 		out, _ := o.ctl(exitOK, "ctl", "upgrade", "-o", "json")
 		if err := json.Unmarshal([]byte(out), &done); err != nil {
 			t.Fatal(err)

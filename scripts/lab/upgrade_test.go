@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
 var (
@@ -199,7 +199,7 @@ func TestUpgradeMemory(t *testing.T) {
 	l.requireNoFailures(f.Counts())
 }
 
-func (l *lab) upgrade() (answer admin.UpgradeResult) {
+func (l *lab) upgrade() (answer operator.UpgradeResult) {
 	l.Helper()
 	if err := json.Unmarshal([]byte(l.ctl("upgrade", "-o", "json")), &answer); err != nil {
 		l.Fatal(err)

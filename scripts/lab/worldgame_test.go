@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
 const (
@@ -281,7 +281,7 @@ func (g *worldGame) happen() {
 	switch g.row.get(dimEvent) {
 	case "upgrade":
 		out, err := g.tryCtl("upgrade", "-o", "json")
-		var answer admin.UpgradeResult
+		var answer operator.UpgradeResult
 		if err == nil {
 			err = json.Unmarshal([]byte(out), &answer)
 		}

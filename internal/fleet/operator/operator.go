@@ -173,32 +173,16 @@ type AllocationCounts struct {
 	LargeMessages uint32 `json:"large_messages"`
 }
 
+// The rows of a listing: without the parameter limit, and at most.
+const (
+	DefaultRows = 100
+	MaxRows     = 1000
+)
+
 type Allocations struct {
 	Allocations []Allocation `json:"allocations"`
 	// Next is the cursor of the next page; 0: this is the last page.
 	Next uint32 `json:"next"`
-}
-
-// Affected is the response of /bans/affected: what a ban would end now.
-type Affected struct {
-	// Hosts and Joiners are the allocations of the player, or those that are bound from the network
-	// over UDP or DTLS. The end of a host ends its match, in which Others play that are not banned.
-	Hosts      int `json:"hosts"`
-	Joiners    int `json:"joiners"`
-	Others     int `json:"others,omitempty"`
-	WebSockets int `json:"websockets"`
-	// Shared are allocations with the name of the player that may be of many: they are not ended.
-	Shared        int `json:"shared,omitempty"`
-	MissingRelays int `json:"missing_relays,omitempty"`
-	// Text says all of it, and what the ban shuts out. Refused is why there can be no such ban.
-	Text    string `json:"text,omitempty"`
-	Refused string `json:"refused,omitempty"`
-}
-
-// Add adds the counts of a relay.
-func (a *Affected) Add(relay Affected) {
-	a.Hosts, a.Joiners, a.Others = a.Hosts+relay.Hosts, a.Joiners+relay.Joiners, a.Others+relay.Others
-	a.WebSockets, a.Shared = a.WebSockets+relay.WebSockets, a.Shared+relay.Shared
 }
 
 // Match is an item of /matches: a host and what is known of its match.

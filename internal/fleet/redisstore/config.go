@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// DefaultTimeout leaves enough time for the API to answer 503 within 100 ms when
+	// defaultTimeout leaves enough time for the API to answer 503 within 100 ms when
 	// the store is unavailable.
-	DefaultTimeout = 70 * time.Millisecond
+	defaultTimeout = 70 * time.Millisecond
 	// DefaultPoolSize is enough for tens of thousands of calls per second on one
 	// network. A thousand relays of that size stay within the 10,000 clients of Redis,
 	// since an idle relay keeps one or two connections.
@@ -68,7 +68,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
+	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
 	c.HostTTL = cmp.Or(c.HostTTL, placement.HostTTL)
 	c.PoolSize = cmp.Or(c.PoolSize, DefaultPoolSize)
 	c.Prefix = cmp.Or(c.Prefix, DefaultPrefix)

@@ -27,7 +27,6 @@ import (
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/websocket"
-	"github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -167,7 +166,7 @@ func Serve() Config {
 		GSO:              true,
 		XDP:              "off",
 		ACMEServer:       letsEncrypt,
-		StoreTimeout:     redisstore.DefaultTimeout,
+		StoreTimeout:     70 * time.Millisecond, // The API answers 503 within 100 ms when the store is away.
 		Cluster:          Addr{netip.AddrPortFrom(all, clusterPort)},
 		LogLevel:         "info",
 		LogFormat:        "text",

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
 // Print writes the settings as YAML with the source of each value as a comment.
@@ -65,23 +67,15 @@ func quote(text string) string {
 	return strconv.Quote(text)
 }
 
-// Change is a setting that differs between two configurations. The values have the
-// format of [Loaded.Print]; secrets are hidden.
-type Change struct {
-	Key string `json:"key"`
-	Was string `json:"was"`
-	Now string `json:"now"`
-}
-
 // Changes returns the settings that differ, in the order of the fields of Config.
-func Changes(was, now *Config) (all []Change) {
+func Changes(was, now *Config) (all []operator.SettingChange) {
 	a, b := reflect.ValueOf(was).Elem(), reflect.ValueOf(now).Elem()
 	for _, s := range settings(a.Type()) {
 		x, y := a.Field(s.index), b.Field(s.index)
 		if equal(x, y) {
 			continue
 		}
-		c := Change{Key: s.key, Was: s.brief(x, y), Now: s.brief(y, x)}
+		c := operator.SettingChange{Key: s.key, Was: s.brief(x, y), Now: s.brief(y, x)}
 		switch {
 		case c.Was != c.Now:
 		case s.isStructList() && sameItems(x, y):
@@ -164,30 +158,21 @@ func (c *Config) CopySettings(from *Config, keys []string) {
 	}
 }
 
-// SettingValue is a setting in the format of the admin pages.
-type SettingValue struct {
-	Key    string `json:"key"`
-	Value  string `json:"value"` // YAML; secrets are hidden
-	Source string `json:"source"`
-	// Reloads is set if a reload changes it; Values does not set it.
-	Reloads bool `json:"reloads"`
-}
-
 // Values returns all settings with their sources. The fields of a list of structs
 // have keys such as tokens[0].project.
-func (l Loaded) Values() (all []SettingValue) {
+func (l Loaded) Values() (all []operator.Setting) {
 	v := reflect.ValueOf(l.Config)
 	for _, s := range settings(v.Type()) {
 		value, source := v.Field(s.index), l.Source(s.key)
 		if !s.isStructList() {
-			all = append(all, SettingValue{Key: s.key, Value: scalarOrList(s, value), Source: source})
+			all = append(all, operator.Setting{Key: s.key, Value: scalarOrList(s, value), Source: source})
 			continue
 		}
 		for i := range value.Len() {
 			for _, member := range settings(value.Type().Elem()) {
 				if m := value.Index(i).Field(member.index); !m.IsZero() {
 					key := fmt.Sprintf("%s[%d].%s", s.key, i, member.key)
-					all = append(all, SettingValue{Key: key, Value: scalarOrList(member, m), Source: source})
+					all = append(all, operator.Setting{Key: key, Value: scalarOrList(member, m), Source: source})
 				}
 			}
 		}

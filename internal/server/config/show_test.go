@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
 const testSecret = "hush-hush-0123456789"
@@ -94,12 +96,12 @@ func TestChanges(t *testing.T) {
 		now.Quotas = append(now.Quotas, Quota{Project: project, Allocations: 5})
 	}
 	now.Region, now.IdleTimeout, now.AllowOrigins = "eu", time.Minute, []string{"https://a", "https://b"}
-	want := []Change{
-		{"allow_origins", "[]", `[https://a, https://b]`}, {"region", "default", "eu"},
-		{"idle_timeout", "10s", "1m0s"},
-		{"tokens", "1: {project: p}", "2: {project: p}, {project: q}"},
-		{"issuers", "1: {preset: development, kind: player}", "0"},
-		{"quotas", "1", "5: {project: b, allocations: 5}, {project: c, allocations: 5}, {project: d, allocations: 5}, and 1 more"},
+	want := []operator.SettingChange{
+		{Key: "allow_origins", Was: "[]", Now: `[https://a, https://b]`}, {Key: "region", Was: "default", Now: "eu"},
+		{Key: "idle_timeout", Was: "10s", Now: "1m0s"},
+		{Key: "tokens", Was: "1: {project: p}", Now: "2: {project: p}, {project: q}"},
+		{Key: "issuers", Was: "1: {preset: development, kind: player}", Now: "0"},
+		{Key: "quotas", Was: "1", Now: "5: {project: b, allocations: 5}, {project: c, allocations: 5}, {project: d, allocations: 5}, and 1 more"},
 	}
 	got := Changes(&was, &now)
 	if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -116,12 +118,14 @@ func TestChangesWithEqualText(t *testing.T) {
 	token := func(secret Secret) Token { return Token{Secret: secret, Project: "p"} }
 	for _, c := range []struct {
 		was, now Config
-		want     Change
+		want     operator.SettingChange
 	}{
-		{Config{Quotas: []Quota{a, b}}, Config{Quotas: []Quota{b, a}}, Change{"quotas", "2", "2 (in another order)"}},
+		{Config{Quotas: []Quota{a, b}}, Config{Quotas: []Quota{b, a}},
+			operator.SettingChange{Key: "quotas", Was: "2", Now: "2 (in another order)"}},
 		{Config{Tokens: []Token{token("x")}}, Config{Tokens: []Token{token("y")}},
-			Change{"tokens", "1: {project: p}", "1: {project: p} (with another secret)"}},
-		{Config{Store: "redis://x"}, Config{Store: "redis://y"}, Change{"store", `"[hidden]"`, `"[hidden]" (with another secret)`}},
+			operator.SettingChange{Key: "tokens", Was: "1: {project: p}", Now: "1: {project: p} (with another secret)"}},
+		{Config{Store: "redis://x"}, Config{Store: "redis://y"},
+			operator.SettingChange{Key: "store", Was: `"[hidden]"`, Now: `"[hidden]" (with another secret)`}},
 	} {
 		if got := Changes(&c.was, &c.now); len(got) != 1 || got[0] != c.want {
 			t.Errorf("%v, want %v", got, c.want)
@@ -180,11 +184,11 @@ func TestValues(t *testing.T) {
 	l := Loaded{Config: Serve(), sources: map[string]string{"region": "f:1", "tokens": "f:2"}}
 	l.Region = "eu"
 	l.Tokens = []Token{{Secret: "a-secret-of-the-tests", Project: "p", Kind: "server"}}
-	shown := map[string]SettingValue{}
+	shown := map[string]operator.Setting{}
 	for _, s := range l.Values() {
 		shown[s.Key] = s
 	}
-	for _, want := range []SettingValue{
+	for _, want := range []operator.Setting{
 		{Key: "region", Value: "eu", Source: "f:1"}, {Key: "idle_timeout", Value: "10s", Source: "default"},
 		{Key: "tokens[0].project", Value: "p", Source: "f:2"}, {Key: "tokens[0].secret", Value: `"[hidden]"`, Source: "f:2"},
 		{Key: "tokens[0].kind", Value: "server", Source: "f:2"},

@@ -15,10 +15,10 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine/websocket"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 )
 
 // apiServer serves the port of the API: its calls, and WebSockets at the root. Its fields are fixed
@@ -96,7 +96,7 @@ func (s *apiServer) prepare(next *config.Config, changed []string) (_ apply, err
 			return nil, err
 		}
 	}
-	return func(context.Context, *admin.ReloadResult) error {
+	return func(context.Context, *operator.ReloadResult) error {
 		if calls != nil {
 			s.calls.serve(calls)
 		}

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/config"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/console"
 )
 
@@ -66,7 +66,7 @@ func (f *auditFile) part() part {
 }
 
 func (f *auditFile) prepare(*config.Config, []string) (apply, error) {
-	return func(_ context.Context, done *admin.ReloadResult) error {
+	return func(_ context.Context, done *operator.ReloadResult) error {
 		if err := f.reopen(); err != nil {
 			done.Notes = append(done.Notes, err.Error()+": lines go on to the file that was open")
 		}

@@ -27,6 +27,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/ban"
+	"github.com/ferryrelay/ferry/internal/server/operator/history"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -99,7 +100,7 @@ func (g gate) leave() { <-g }
 
 // openBans reads the file, if there is one. It refuses one that it cannot read: the operator
 // relies on the bans.
-func openBans(file string) ([]ban.Ban, error) {
+func openBans(file string) ([]operator.Ban, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -107,7 +108,7 @@ func openBans(file string) ([]ban.Ban, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	var all []ban.Ban
+	var all []operator.Ban
 	if err == nil {
 		err = json.Unmarshal(content, &all)
 	}
@@ -154,7 +155,7 @@ func (k *banKeeper) load() error {
 }
 
 // put makes these the bans. Callers are in changing.
-func (k *banKeeper) put(all []ban.Ban) {
+func (k *banKeeper) put(all []operator.Ban) {
 	list := ban.NewList(all, k.now())
 	k.list.Store(list)
 	prefixes := list.Prefixes()
@@ -216,7 +217,9 @@ func (k *banKeeper) refresh(ctx context.Context) {
 			k.log.Warn("the bans of the fleet cannot be read: those that were read last apply", "error", err)
 		}
 	}
-	if now := k.now(); !sameBans(all, k.list.Load().All()) || slices.ContainsFunc(all, func(b ban.Ban) bool { return !now.Before(b.Until) }) {
+	now := k.now()
+	ended := func(b operator.Ban) bool { return !now.Before(b.Until) }
+	if !sameBans(all, k.list.Load().All()) || slices.ContainsFunc(all, ended) {
 		k.put(all)
 	}
 }
@@ -234,25 +237,25 @@ func (k *banKeeper) noteRead(err error) bool {
 
 // readStore returns the bans of the store. A store that has lost changes, as an older copy has, gets
 // those that this process knows, if it may write; until then they apply besides those of the store.
-func (k *banKeeper) readStore(ctx context.Context, known []ban.Ban) ([]ban.Ban, error) {
+func (k *banKeeper) readStore(ctx context.Context, known []operator.Ban) ([]operator.Ban, error) {
 	stored, number, err := k.store.Bans(ctx)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]ban.Ban, 0, len(stored))
+	all := make([]operator.Ban, 0, len(stored))
 	for _, s := range stored {
-		var b ban.Ban
+		var b operator.Ban
 		if json.Unmarshal([]byte(s.Text), &b) != nil {
 			continue
 		}
-		if b, err := b.Check(); err == nil && len(all) < ban.Max {
+		if b, err := ban.Check(b); err == nil && len(all) < ban.Max {
 			all = append(all, b)
 		}
 	}
-	var missing []ban.Ban // what the store has lost
+	var missing []operator.Ban // what the store has lost
 	if number < k.number {
-		missing = slices.DeleteFunc(slices.Clone(known), func(b ban.Ban) bool {
-			return !k.now().Before(b.Until) || slices.ContainsFunc(all, func(c ban.Ban) bool { return b.ID == c.ID })
+		missing = slices.DeleteFunc(slices.Clone(known), func(b operator.Ban) bool {
+			return !k.now().Before(b.Until) || slices.ContainsFunc(all, func(c operator.Ban) bool { return b.ID == c.ID })
 		})
 	}
 	if len(missing) == 0 {
@@ -270,7 +273,7 @@ func (k *banKeeper) readStore(ctx context.Context, known []ban.Ban) ([]ban.Ban, 
 // sync returns the bans of the store after or before a change by this process: so it knows the number
 // of the change, and that of a store that has lost some is not taken for a new one. It returns known
 // without a store, or if that does not answer.
-func (k *banKeeper) sync(ctx context.Context, known []ban.Ban) []ban.Ban {
+func (k *banKeeper) sync(ctx context.Context, known []operator.Ban) []operator.Ban {
 	if k.store == nil {
 		return known
 	}
@@ -282,7 +285,7 @@ func (k *banKeeper) sync(ctx context.Context, known []ban.Ban) []ban.Ban {
 
 // restore writes the bans again that the store has lost. Until that succeeds, here or in another API
 // process, the number of the store is too low, and the next refresh tries again.
-func (k *banKeeper) restore(ctx context.Context, missing []ban.Ban, number uint64) error {
+func (k *banKeeper) restore(ctx context.Context, missing []operator.Ban, number uint64) error {
 	all := make([]redisstore.Ban, len(missing))
 	for i := range missing {
 		var err error
@@ -298,7 +301,7 @@ func (k *banKeeper) restore(ctx context.Context, missing []ban.Ban, number uint6
 	return err
 }
 
-func sameBans(a, b []ban.Ban) bool {
+func sameBans(a, b []operator.Ban) bool {
 	if len(a) != len(b) {
 		return false
 	}
@@ -306,10 +309,10 @@ func sameBans(a, b []ban.Ban) bool {
 	for i := range a {
 		ids[a[i].ID] = true
 	}
-	return !slices.ContainsFunc(b, func(b ban.Ban) bool { return !ids[b.ID] })
+	return !slices.ContainsFunc(b, func(b operator.Ban) bool { return !ids[b.ID] })
 }
 
-func (k *banKeeper) write(ctx context.Context, b *ban.Ban) error {
+func (k *banKeeper) write(ctx context.Context, b *operator.Ban) error {
 	s, err := encodeBan(b)
 	if err != nil {
 		return err
@@ -317,7 +320,7 @@ func (k *banKeeper) write(ctx context.Context, b *ban.Ban) error {
 	return k.store.SetBan(ctx, s.ID, s.Text, s.Until, ban.Max)
 }
 
-func encodeBan(b *ban.Ban) (redisstore.Ban, error) {
+func encodeBan(b *operator.Ban) (redisstore.Ban, error) {
 	text, err := json.Marshal(b)
 	return redisstore.Ban{ID: b.ID, Text: string(text), Until: b.Until}, err
 }
@@ -348,7 +351,7 @@ func (k *banKeeper) apply(ctx context.Context) {
 	}
 }
 
-func (k *banKeeper) remove(ctx context.Context, b *ban.Ban) error {
+func (k *banKeeper) remove(ctx context.Context, b *operator.Ban) error {
 	ended := 0
 	err := k.eachOf(ctx, b, func(a *engine.Allocation) error {
 		err := k.relay.Kick(ctx, a.ID)
@@ -370,10 +373,10 @@ func (k *banKeeper) remove(ctx context.Context, b *ban.Ban) error {
 
 // eachOf calls do for the allocations of a banned player, without those that only have its name, or for those
 // that are bound from a banned network, until it fails.
-func (k *banKeeper) eachOf(ctx context.Context, b *ban.Ban, do func(*engine.Allocation) error) error {
+func (k *banKeeper) eachOf(ctx context.Context, b *operator.Ban, do func(*engine.Allocation) error) error {
 	f := engine.Filter{Binding: engine.OnlyBound}
 	if b.Player != "" {
-		f = engine.Filter{Player: b.Hash(), Individual: true}
+		f = engine.Filter{Player: ban.Hash(b), Individual: true}
 	}
 	for at := uint32(0); ; {
 		page, next, err := k.relay.Allocations(ctx, f, at, 0)
@@ -394,7 +397,7 @@ func (k *banKeeper) eachOf(ctx context.Context, b *ban.Ban, do func(*engine.Allo
 	}
 }
 
-func (k *banKeeper) affected(ctx context.Context, b *ban.Ban) (all operator.Affected, err error) {
+func (k *banKeeper) affected(ctx context.Context, b *operator.Ban) (all operator.Affected, err error) {
 	if b.Prefix.IsValid() && k.websocket != nil {
 		all.WebSockets = k.websocket.ConnectionsFrom(b.Prefix)
 	}
@@ -426,13 +429,13 @@ func (k *banKeeper) affected(ctx context.Context, b *ban.Ban) (all operator.Affe
 	if err != nil || b.Player == "" {
 		return all, err
 	}
-	_, err = admin.EachAllocation(ctx, k.relay, engine.Filter{Player: b.Hash()}, math.MaxInt, func(engine.Allocation) { all.Shared++ })
+	_, err = history.EachAllocation(ctx, k.relay, engine.Filter{Player: ban.Hash(b)}, math.MaxInt, func(engine.Allocation) { all.Shared++ })
 	all.Shared = max(all.Shared-all.Hosts-all.Joiners, 0)
 	return all, err
 }
 
 // CheckPlayer implements admin.Bans: a name that many players may share cannot be banned.
-func (k *banKeeper) CheckPlayer(b ban.Ban) error {
+func (k *banKeeper) CheckPlayer(b operator.Ban) error {
 	if k.anonymous && strings.HasPrefix(b.Player, "anonymous-") {
 		return fmt.Errorf("%w: %s is a caller without a token, which has another name with each call: ban its network", admin.ErrBanShared,
 			b.Player)
@@ -452,10 +455,10 @@ func (k *banKeeper) CheckPlayer(b ban.Ban) error {
 	return nil
 }
 
-func (k *banKeeper) List() admin.BanList {
+func (k *banKeeper) List() operator.Bans {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	list := admin.BanList{Bans: k.list.Load().All()}
+	list := operator.Bans{Bans: k.list.Load().All()}
 	if k.store != nil && (k.failed || k.read.IsZero()) {
 		list.NotKnown = k.read.IsZero()
 		list.StoreAway = cmp.Or(k.read, k.began)
@@ -463,12 +466,12 @@ func (k *banKeeper) List() admin.BanList {
 	return list
 }
 
-func (k *banKeeper) Add(ctx context.Context, b ban.Ban) (ban.Ban, error) {
+func (k *banKeeper) Add(ctx context.Context, b operator.Ban) (operator.Ban, error) {
 	if !k.writes {
 		return b, admin.ErrBanElsewhere
 	}
 	b.ID = ban.NewID()
-	b, err := b.Check()
+	b, err := ban.Check(b)
 	if err != nil {
 		return b, err
 	}
@@ -480,7 +483,7 @@ func (k *banKeeper) Add(ctx context.Context, b ban.Ban) (ban.Ban, error) {
 }
 
 // add adds a checked ban to the list, and to the store or the file.
-func (k *banKeeper) add(ctx context.Context, b *ban.Ban) (err error) {
+func (k *banKeeper) add(ctx context.Context, b *operator.Ban) (err error) {
 	if err := k.changing.enter(ctx); err != nil {
 		return err
 	}
@@ -511,7 +514,7 @@ func (k *banKeeper) Remove(ctx context.Context, id string) error {
 	}
 	defer k.changing.leave()
 	known := k.sync(ctx, k.list.Load().All())
-	all := slices.DeleteFunc(slices.Clone(known), func(b ban.Ban) bool { return b.ID == id })
+	all := slices.DeleteFunc(slices.Clone(known), func(b operator.Ban) bool { return b.ID == id })
 	there := len(all) < len(known)
 	var err error
 	if k.store != nil {
@@ -532,7 +535,7 @@ func (k *banKeeper) Remove(ctx context.Context, id string) error {
 }
 
 // save writes the file. Callers are in changing.
-func (k *banKeeper) save(all []ban.Ban) error {
+func (k *banKeeper) save(all []operator.Ban) error {
 	if k.file == "" {
 		return nil
 	}

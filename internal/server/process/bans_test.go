@@ -20,6 +20,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/operator/ban"
@@ -35,7 +36,7 @@ func (r running) operate(t *testing.T, method, path string) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-func (r running) ban(t *testing.T, query string) (b ban.Ban) {
+func (r running) ban(t *testing.T, query string) (b operator.Ban) {
 	t.Helper()
 	status, body := r.operate(t, "POST", "/bans?"+query)
 	if status != http.StatusOK || json.Unmarshal([]byte(body), &b) != nil {
@@ -379,8 +380,8 @@ func TestBanFleet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hash := ban.Ban{Player: "ann", Project: "game", Environment: "test"}
-	if hash.Hash() != alloc.HashPlayer(alloc.Tenant{Project: "game", Environment: "test"}, "ann") {
+	hash := operator.Ban{Player: "ann", Project: "game", Environment: "test"}
+	if ban.Hash(&hash) != alloc.HashPlayer(alloc.Tenant{Project: "game", Environment: "test"}, "ann") {
 		t.Fatal("the hash of a banned player is not that of its allocations")
 	}
 	first := a.ban(t, "prefix=192.0.2.0/24&for=1h")
@@ -456,7 +457,7 @@ func TestBanStoreSlow(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.store = store
-	b := ban.Ban{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Since: time.Now(), Until: time.Now().Add(time.Hour)}
+	b := operator.Ban{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Since: time.Now(), Until: time.Now().Add(time.Hour)}
 	added := make(chan error)
 	go func() { _, err := k.Add(context.Background(), b); added <- err }()
 	<-store.asked
@@ -512,7 +513,7 @@ func TestBanLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.relay = bannedMatches{}
-	b := ban.Ban{Player: "ann", Project: "game", Environment: "live", Since: time.Now()}
+	b := operator.Ban{Player: "ann", Project: "game", Environment: "live", Since: time.Now()}
 	b.Until = b.Since.Add(time.Hour)
 	if _, err := k.Add(t.Context(), b); err != nil {
 		t.Fatal(err)

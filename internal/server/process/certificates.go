@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/base/periodic"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 )
 
 // certificateFault is why clients refuse a certificate. The zero value: they do not.
@@ -158,13 +158,13 @@ func (k *certificates) states() map[string]metrics.Certificate {
 // prepare is a [prepare] for changed files. The loop that watches them then finds no change.
 func (k *certificates) prepare(*config.Config, []string) (apply, error) {
 	if k.file == nil {
-		return func(context.Context, *admin.ReloadResult) error { return nil }, nil
+		return func(context.Context, *operator.ReloadResult) error { return nil }, nil
 	}
 	pair, err := tls.LoadX509KeyPair(k.file.cert, k.file.key)
 	if err != nil {
 		return nil, fmt.Errorf("app: tls_cert, tls_key: %w", err)
 	}
-	return func(_ context.Context, done *admin.ReloadResult) error {
+	return func(_ context.Context, done *operator.ReloadResult) error {
 		k.file.current.Store(&pair)
 		done.Notes = append(done.Notes, fmt.Sprintf("%s was read again: good until %s", k.file.cert, pair.Leaf.NotAfter.Format(time.RFC3339)))
 		return nil

@@ -22,7 +22,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/host/foreign"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/history"
 )
 
@@ -145,7 +144,7 @@ func (k *Checker) running(ctx context.Context) {
 	} else {
 		k.add(subject, stateOK, fmt.Sprintf("%s is ready at %s", name, a.url), "")
 	}
-	var inForce admin.Settings
+	var inForce operator.Settings
 	if err := a.decode(ctx, "/config", &inForce); err != nil {
 		fault, do := adminFault(a, err)
 		k.add("admin pages", stateProblem, cmp.Or(fault, err.Error()), cmp.Or(do, "see its log"))
@@ -200,7 +199,7 @@ func adminFault(a *adminClient, err error) (fault, do string) {
 
 // differences compares the settings in force with these. Secrets are hidden, and not compared; a setting that only one
 // side knows is of another version.
-func (k *Checker) differences(inForce []config.SettingValue) {
+func (k *Checker) differences(inForce []operator.Setting) {
 	there, here := make(map[string]string), make(map[string]string)
 	for _, v := range inForce {
 		there[v.Key] = v.Value

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/config"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
@@ -114,7 +114,7 @@ func TestCheckRunningCounters(t *testing.T) {
 	delete(page, "/readyz")
 	expect(stored, "", "process", stateProblem, "is not ready: draining")
 	page["/config"] = "<html>"
-	var in admin.Settings
+	var in operator.Settings
 	a, err := newAdminClient(&c)
 	if err != nil {
 		t.Fatal(err)

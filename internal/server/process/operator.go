@@ -18,7 +18,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
-	"github.com/ferryrelay/ferry/internal/server/operator/ban"
 	"github.com/ferryrelay/ferry/internal/server/operator/console"
 	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
 	"github.com/ferryrelay/ferry/internal/server/site"
@@ -105,7 +104,7 @@ func (s *operatorServer) prepare(next *config.Config, _ []string) (apply, error)
 	if err != nil {
 		return nil, err
 	}
-	return func(context.Context, *admin.ReloadResult) error {
+	return func(context.Context, *operator.ReloadResult) error {
 		s.pages.serve(pages)
 		return nil
 	}, nil
@@ -181,7 +180,7 @@ func relayConfig(a *App) *admin.RelayConfig {
 	r := &admin.RelayConfig{
 		Title: "ferry " + a.opts.Version, Engine: relayPages{a.relay.engine, a.usage}, History: a.history, Timeline: a.history.Timeline(),
 		Capture: captureOf(a.relay, a.settings), Since: a.life.began, UsageSince: a.usage.since, Logger: a.opts.Logger,
-		Affected: func(ctx context.Context, b ban.Ban) (operator.Affected, error) { return a.bans.affected(ctx, &b) },
+		Affected: func(ctx context.Context, b operator.Ban) (operator.Affected, error) { return a.bans.affected(ctx, &b) },
 	}
 	if a.relay.fastPath != nil {
 		r.FastPath = a.relay.fastPath

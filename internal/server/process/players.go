@@ -15,10 +15,10 @@ import (
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/base/periodic"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/ban"
 	"github.com/ferryrelay/ferry/internal/server/operator/history"
 	"github.com/ferryrelay/ferry/internal/server/players/hooks"
@@ -247,7 +247,7 @@ func (p *players) prepare(c *config.Config, _ []string) (apply, error) {
 		return nil, err
 	}
 	p.planned = next
-	return func(_ context.Context, done *admin.ReloadResult) error {
+	return func(_ context.Context, done *operator.ReloadResult) error {
 		p.setPolicy(next)
 		done.Notes = append(done.Notes, notes...)
 		return nil

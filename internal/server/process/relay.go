@@ -18,6 +18,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/engine/fastpath"
 	"github.com/ferryrelay/ferry/engine/websocket"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/advertised"
@@ -27,7 +28,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/host/machine"
 	"github.com/ferryrelay/ferry/internal/server/host/memory"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 )
 
 // localRelay is the relay of this process: the data plane with its transports and processors, the
@@ -125,7 +125,7 @@ func (r *localRelay) subscribe(s *events.Stream) {
 
 // prepare is a [prepare] for the limits of the relay, which are valid as settings.
 func (r *localRelay) prepare(next *config.Config, _ []string) (apply, error) {
-	return func(ctx context.Context, _ *admin.ReloadResult) error {
+	return func(ctx context.Context, _ *operator.ReloadResult) error {
 		if err := r.engine.SetMaxSeats(ctx, r.seats(next)); err != nil {
 			return err
 		}

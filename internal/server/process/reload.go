@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 )
@@ -50,7 +51,7 @@ type prepare func(next *config.Config, changed []string) (apply, error)
 
 // apply puts settings in force. It may add notes to the result. Only that of the relay, which is the
 // first one, may fail.
-type apply func(context.Context, *admin.ReloadResult) error
+type apply func(context.Context, *operator.ReloadResult) error
 
 func newSettings(o *Options) *settings {
 	s := &settings{mode: o.Mode, read: o.Reload, level: o.Level, log: o.Logger, loaded: o.Loaded}
@@ -68,7 +69,7 @@ func (s *settings) current() config.Loaded {
 }
 
 // values returns the settings in effect as the operator sees them, with the current log level.
-func (s *settings) values() []config.SettingValue {
+func (s *settings) values() []operator.Setting {
 	l := s.current()
 	all := l.Values()
 	now := admin.LevelName(s.level.Level())
@@ -88,17 +89,17 @@ func (s *settings) values() []config.SettingValue {
 // Reload reads the settings again, applies those that may change while the process runs,
 // and returns the names of the others. Errors: admin.ErrRefused for invalid settings, of
 // which none is applied, and alloc.ErrUnavailable.
-func (s *settings) Reload(ctx context.Context) (admin.ReloadResult, error) {
+func (s *settings) Reload(ctx context.Context) (operator.ReloadResult, error) {
 	s.asking.Lock()
 	defer s.asking.Unlock()
 	next, done, applies, err := s.plan()
 	if err != nil {
 		s.log.Error("reload: refused, nothing was changed", "error", err)
-		return admin.ReloadResult{}, fmt.Errorf("%w: %w", admin.ErrRefused, err)
+		return operator.ReloadResult{}, fmt.Errorf("%w: %w", admin.ErrRefused, err)
 	}
 	for _, apply := range applies {
 		if err := apply(ctx, &done); err != nil {
-			return admin.ReloadResult{}, err
+			return operator.ReloadResult{}, err
 		}
 	}
 	s.mu.Lock()
@@ -110,7 +111,7 @@ func (s *settings) Reload(ctx context.Context) (admin.ReloadResult, error) {
 
 // logReload logs the names of changed settings, without the values: URLs may contain
 // secrets, and more people read logs than the admin pages.
-func (s *settings) logReload(done *admin.ReloadResult) {
+func (s *settings) logReload(done *operator.ReloadResult) {
 	log := s.log
 	for _, note := range done.Notes {
 		log.Info("reload: " + note)
@@ -131,7 +132,7 @@ func (s *settings) reloadOnSignal(ctx context.Context) {
 	}
 }
 
-func (s *settings) plan() (next config.Loaded, done admin.ReloadResult, applies []apply, err error) {
+func (s *settings) plan() (next config.Loaded, done operator.ReloadResult, applies []apply, err error) {
 	if s.read == nil {
 		return next, done, nil, errNoReload
 	}
@@ -156,20 +157,20 @@ func (s *settings) plan() (next config.Loaded, done admin.ReloadResult, applies 
 func (s *settings) prepareLevel(next *config.Config, changed []string) (apply, error) {
 	var level slog.Level
 	if !slices.Contains(changed, "log_level") {
-		return func(context.Context, *admin.ReloadResult) error { return nil }, nil
+		return func(context.Context, *operator.ReloadResult) error { return nil }, nil
 	}
 	if err := level.UnmarshalText([]byte(next.LogLevel)); err != nil {
 		return nil, err
 	}
-	return func(context.Context, *admin.ReloadResult) error {
+	return func(context.Context, *operator.ReloadResult) error {
 		s.level.Set(level)
 		return nil
 	}, nil
 }
 
-func (s *settings) diff(read *config.Loaded) (next config.Loaded, done admin.ReloadResult) {
+func (s *settings) diff(read *config.Loaded) (next config.Loaded, done operator.ReloadResult) {
 	now := s.current()
-	done = admin.ReloadResult{Changed: []config.Change{}, Restart: []config.Change{}, Notes: []string{}}
+	done = operator.ReloadResult{Changed: []operator.SettingChange{}, Restart: []operator.SettingChange{}, Notes: []string{}}
 	for _, change := range config.Changes(&now.Config, &read.Config) {
 		if slices.Contains(reloads, change.Key) {
 			done.Changed = append(done.Changed, change)
@@ -187,7 +188,7 @@ func (s *settings) diff(read *config.Loaded) (next config.Loaded, done admin.Rel
 	return next, done
 }
 
-func changedKeys(changes []config.Change) (all []string) {
+func changedKeys(changes []operator.SettingChange) (all []string) {
 	for _, c := range changes {
 		all = append(all, c.Key)
 	}

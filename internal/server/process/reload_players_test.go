@@ -15,6 +15,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/players/hooks"
@@ -46,7 +47,7 @@ func minted(t *testing.T, name, key, player string) string {
 }
 
 // sameSecrets fails if the log, the settings or an answer show a secret.
-func (r *reloading) sameSecrets(t *testing.T, done admin.ReloadResult) {
+func (r *reloading) sameSecrets(t *testing.T, done operator.ReloadResult) {
 	t.Helper()
 	text := r.log.String() + fmt.Sprintf("%+v", done) + fmt.Sprintf("%+v", r.settings.values())
 	for _, hush := range []string{secret, otherSecret, firstKey, secondKey, hookSecret} {
@@ -307,5 +308,5 @@ func TestReloadPlayersRefused(t *testing.T) {
 			t.Errorf("%s: something has changed", want)
 		}
 	}
-	r.sameSecrets(t, admin.ReloadResult{})
+	r.sameSecrets(t, operator.ReloadResult{})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
@@ -48,7 +49,7 @@ func (r *reloading) shown(key string) string {
 	return "not there"
 }
 
-func (r *reloading) reload(t *testing.T) admin.ReloadResult {
+func (r *reloading) reload(t *testing.T) operator.ReloadResult {
 	t.Helper()
 	done, err := r.settings.Reload(t.Context())
 	if err != nil {

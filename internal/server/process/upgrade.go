@@ -14,6 +14,7 @@ import (
 
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/dtls"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/host/memory"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
@@ -91,39 +92,39 @@ func (h *handover) to() *upgrade.Child {
 // Run then returns nil. The new process reads the settings again. If it does not get ready, this
 // one goes on, and the error wraps admin.ErrNotUpgraded, as it does while allocations of an
 // earlier run may come back, in a drain, and in other modes than Serve.
-func (h *handover) Upgrade(ctx context.Context) (admin.UpgradeResult, error) {
+func (h *handover) Upgrade(ctx context.Context) (operator.UpgradeResult, error) {
 	result, err := h.start(ctx)
 	if err != nil {
 		h.opts.Logger.Error("upgrade: not done, this process goes on", "error", err)
-		return admin.UpgradeResult{}, fmt.Errorf("%w: %w", admin.ErrNotUpgraded, err)
+		return operator.UpgradeResult{}, fmt.Errorf("%w: %w", admin.ErrNotUpgraded, err)
 	}
 	h.opts.Logger.Info("upgrade: a new process is prepared and takes over", "process", result.Process)
 	h.stop()
 	<-h.given
 	if h.err != nil {
-		return admin.UpgradeResult{}, h.err
+		return operator.UpgradeResult{}, h.err
 	}
 	return result, nil
 }
 
-func (h *handover) start(ctx context.Context) (admin.UpgradeResult, error) {
+func (h *handover) start(ctx context.Context) (operator.UpgradeResult, error) {
 	h.asking.Lock()
 	defer h.asking.Unlock()
 	switch {
 	case h.opts.Mode != Serve:
-		return admin.UpgradeResult{}, errors.New("only ferry serve can be upgraded without a restart")
+		return operator.UpgradeResult{}, errors.New("only ferry serve can be upgraded without a restart")
 	case h.parents != nil:
-		return admin.UpgradeResult{}, h.parents
+		return operator.UpgradeResult{}, h.parents
 	case h.to() != nil:
-		return admin.UpgradeResult{}, errors.New("another upgrade is under way")
+		return operator.UpgradeResult{}, errors.New("another upgrade is under way")
 	case h.ready() == errDraining:
-		return admin.UpgradeResult{}, errors.New("the relay drains")
+		return operator.UpgradeResult{}, errors.New("the relay drains")
 	case h.ready() != nil:
-		return admin.UpgradeResult{}, errNotReady
+		return operator.UpgradeResult{}, errNotReady
 	}
 	offer, err := h.relay.engine.PrepareHandOver(ctx)
 	if err != nil {
-		return admin.UpgradeResult{}, err
+		return operator.UpgradeResult{}, err
 	}
 	files := new(upgrade.Files)
 	defer files.Close()
@@ -133,28 +134,28 @@ func (h *handover) start(ctx context.Context) (admin.UpgradeResult, error) {
 		}
 	}
 	if err := h.checkRoom(offer, memory.Room()); err != nil {
-		return admin.UpgradeResult{}, err
+		return operator.UpgradeResult{}, err
 	}
 	encoded, err := json.Marshal(offer)
 	if err != nil {
-		return admin.UpgradeResult{}, err
+		return operator.UpgradeResult{}, err
 	}
 	path, err := upgrade.Executable()
 	if err != nil {
-		return admin.UpgradeResult{}, err
+		return operator.UpgradeResult{}, err
 	}
 	if err := h.addFiles(files); err != nil {
-		return admin.UpgradeResult{}, err
+		return operator.UpgradeResult{}, err
 	}
 	ours, err := h.addLinks(files)
 	if err != nil {
 		closeFile(ours)
-		return admin.UpgradeResult{}, err
+		return operator.UpgradeResult{}, err
 	}
 	from, to, err := os.Pipe()
 	if err != nil {
 		closeFile(ours)
-		return admin.UpgradeResult{}, err
+		return operator.UpgradeResult{}, err
 	}
 	files.Add(historyFile, from)
 	ctx, cancel := context.WithTimeout(ctx, prepareWithin)
@@ -163,12 +164,12 @@ func (h *handover) start(ctx context.Context) (admin.UpgradeResult, error) {
 	if err != nil {
 		closeFile(ours)
 		closeFile(to)
-		return admin.UpgradeResult{}, err
+		return operator.UpgradeResult{}, err
 	}
 	h.mu.Lock()
 	h.child, h.ours, h.historyTo = s, ours, to
 	h.mu.Unlock()
-	return admin.UpgradeResult{Process: s.Process()}, nil
+	return operator.UpgradeResult{Process: s.Process()}, nil
 }
 
 func (h *handover) checkRoom(offer *engine.Handover, room memory.Limit) error {

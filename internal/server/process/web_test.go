@@ -23,7 +23,6 @@ import (
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/config"
-	"github.com/ferryrelay/ferry/internal/server/operator/ban"
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/internal/test/wiretest"
@@ -254,7 +253,7 @@ func TestWebSocketAddress(t *testing.T) {
 			return json.Unmarshal([]byte(body), &found) == nil && found.Total == 1
 		})
 		addr := netip.MustParseAddr(want)
-		got, err := d.bans.affected(t.Context(), &ban.Ban{Prefix: netip.PrefixFrom(addr, addr.BitLen())})
+		got, err := d.bans.affected(t.Context(), &operator.Ban{Prefix: netip.PrefixFrom(addr, addr.BitLen())})
 		if err != nil || got != (operator.Affected{WebSockets: 1}) {
 			t.Errorf("%q: a ban ends %+v, %v", from, got, err)
 		}

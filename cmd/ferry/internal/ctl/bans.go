@@ -13,8 +13,6 @@ import (
 
 	"github.com/ferryrelay/ferry/internal/base/printable"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
-	"github.com/ferryrelay/ferry/internal/server/operator/ban"
 )
 
 // Bans shows the bans.
@@ -38,7 +36,7 @@ func (c *Client) Ban(ctx context.Context, o Output, query url.Values, confirmed 
 			return errors.New("no ban was made")
 		}
 	}
-	return c.Show(ctx, o, tableOf(Call{Method: http.MethodPost, Path: "/bans", Query: query}, func(w io.Writer, b *ban.Ban) error {
+	return c.Show(ctx, o, tableOf(Call{Method: http.MethodPost, Path: "/bans", Query: query}, func(w io.Writer, b *operator.Ban) error {
 		_, err := fmt.Fprintf(w, "%s banned until %s (%s)\n", printable.Line(b.Subject()), b.Until.Local().Format(time.DateTime), b.ID)
 		return err
 	}))
@@ -68,7 +66,7 @@ func isYes(in io.Reader, out io.Writer, question string) bool {
 // empty, that of the player in the query.
 func Unban(name string, query url.Values) Request {
 	call := Call{Method: http.MethodDelete, Path: "/bans", Query: query}
-	if _, ok := admin.ParsePrefix(name); ok {
+	if _, ok := operator.ParsePrefix(name); ok {
 		call.Query = url.Values{"prefix": {name}}
 	} else if name != "" {
 		call.Path += "/" + url.PathEscape(name)
@@ -76,7 +74,7 @@ func Unban(name string, query url.Values) Request {
 	return tableOf(call, removedBansTable)
 }
 
-func bansTable(w io.Writer, all *admin.BanList) error {
+func bansTable(w io.Writer, all *operator.Bans) error {
 	var rows []string
 	for i := range all.Bans {
 		b := &all.Bans[i]
@@ -91,7 +89,7 @@ func bansTable(w io.Writer, all *admin.BanList) error {
 	return storeAwayLine(w, all.StoreAway, "these are the bans of that time")
 }
 
-func removedBansTable(w io.Writer, r *admin.RemovedBans) error {
+func removedBansTable(w io.Writer, r *operator.RemovedBans) error {
 	for _, b := range r.Bans {
 		if !b.Prefix.IsValid() && b.Player == "" { // This process did not know it.
 			fmt.Fprintln(w, printable.Line(b.ID), "removed")

@@ -3,5 +3,5 @@
 // line that asks the same.
 //
 // It owns what an operator sees in a terminal: every table and every error of ferry
-// ctl. What can be asked for, and the types of the answers, are those of package admin.
+// ctl. The types of the answers are those of package operator.
 package ctl

@@ -16,7 +16,6 @@ import (
 
 	"github.com/ferryrelay/ferry/internal/base/printable"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 )
 
 // Filter says which allocations are shown. Empty fields let all through.
@@ -81,8 +80,8 @@ func list(path string, f Filter) Request {
 // 0: as many as fit.
 func page(path string, f Filter, cursor uint32, left int) Call {
 	q := f.query()
-	if left <= 0 || left > admin.MaxPage {
-		left = admin.MaxPage
+	if left <= 0 || left > operator.MaxRows {
+		left = operator.MaxRows
 	}
 	q.Set("limit", strconv.Itoa(left))
 	if cursor != 0 {

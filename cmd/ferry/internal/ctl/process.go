@@ -13,8 +13,6 @@ import (
 
 	"github.com/ferryrelay/ferry/internal/base/printable"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
-	"github.com/ferryrelay/ferry/internal/server/config"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 )
 
 // Settings shows the settings in force.
@@ -30,7 +28,7 @@ func Upgrade() Request {
 
 // Level shows the level of the log, or changes it if level is not empty.
 func Level(level string) Request {
-	return tableOf(showOrSet("/log-level", "level", level), func(w io.Writer, l *admin.Level) error {
+	return tableOf(showOrSet("/log-level", "level", level), func(w io.Writer, l *operator.LogLevel) error {
 		_, err := fmt.Fprintln(w, l.Level)
 		return err
 	})
@@ -59,7 +57,7 @@ func (c *Client) ReportCanary(ctx context.Context, r operator.CanaryReport) erro
 	return c.Do(ctx, Call{Method: http.MethodPost, Path: "/canary", Body: body}, &done)
 }
 
-func settingsTable(w io.Writer, s *admin.Settings) error {
+func settingsTable(w io.Writer, s *operator.Settings) error {
 	var rows []string
 	for _, s := range s.Settings {
 		rows = append(rows, row(s.Key, s.Value, s.Source))
@@ -67,16 +65,16 @@ func settingsTable(w io.Writer, s *admin.Settings) error {
 	return table(w, "SETTING\tVALUE\tFROM", rows)
 }
 
-func upgradedTable(w io.Writer, r *admin.UpgradeResult) error {
+func upgradedTable(w io.Writer, r *operator.UpgradeResult) error {
 	_, err := fmt.Fprintf(w, "process %d has taken over\n", r.Process)
 	return err
 }
 
-func reloadedTable(w io.Writer, r *admin.ReloadResult) error {
+func reloadedTable(w io.Writer, r *operator.ReloadResult) error {
 	var rows []string
 	for _, part := range []struct {
 		when    string
-		changes []config.Change
+		changes []operator.SettingChange
 	}{{"now", r.Changed}, {"after a restart", r.Restart}} {
 		for _, c := range part.changes {
 			rows = append(rows, row(c.Key, c.Was, c.Now, part.when))
@@ -94,7 +92,7 @@ func reloadedTable(w io.Writer, r *admin.ReloadResult) error {
 	return nil
 }
 
-func fastPathTable(w io.Writer, f *admin.FastPathState) error {
+func fastPathTable(w io.Writer, f *operator.FastPath) error {
 	state := "off"
 	if f.On {
 		state = "on"

@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
-	"github.com/ferryrelay/ferry/internal/server/config"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 )
 
 func TestFormats(t *testing.T) {
@@ -48,9 +46,9 @@ func TestTables(t *testing.T) {
 		t.Errorf("\n%s\nwant\n%s", out.String(), strings.Join(want, "\n"))
 	}
 	out.Reset()
-	reloadedTable(&out, &admin.ReloadResult{
-		Changed: []config.Change{{Key: "tokens", Was: "1 entries", Now: "2 entries"}},
-		Restart: []config.Change{{Key: "region", Was: "a", Now: "b"}}, Notes: []string{"the certificate"},
+	reloadedTable(&out, &operator.ReloadResult{
+		Changed: []operator.SettingChange{{Key: "tokens", Was: "1 entries", Now: "2 entries"}},
+		Restart: []operator.SettingChange{{Key: "region", Was: "a", Now: "b"}}, Notes: []string{"the certificate"},
 	})
 	for _, want := range []string{"tokens   1 entries  2 entries  now\n", "region   a          b          after a restart\n",
 		"the certificate\n"} {

@@ -16,25 +16,17 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/internal/server/operator/history"
 	"github.com/ferryrelay/ferry/proto"
 )
 
 type Relay interface {
-	Lister
+	history.Lister
 	End(context.Context, proto.AllocationID) error
 	Kick(context.Context, proto.AllocationID) error
 	Usage(context.Context) ([]engine.Usage, error)
 	Stats() engine.Stats
 }
-
-type Lister interface {
-	Allocations(context.Context, engine.Filter, uint32, int) ([]engine.Allocation, uint32, error)
-}
-
-const (
-	DefaultPage = 100  // allocations per page without the parameter limit
-	MaxPage     = 1000 // maximum of the parameter limit
-)
 
 func allocationOf(a engine.Allocation, h History) operator.Allocation {
 	row := operator.Allocation{
@@ -76,7 +68,7 @@ var (
 )
 
 func parseListQuery(query url.Values) (listQuery, error) {
-	l := listQuery{limit: DefaultPage}
+	l := listQuery{limit: operator.DefaultRows}
 	var tenant *alloc.Tenant
 	named := func(set func(*alloc.Tenant, string)) func(string) error {
 		return func(text string) error {
@@ -117,7 +109,7 @@ func parseListQuery(query url.Values) (listQuery, error) {
 			return err
 		},
 		"limit": func(text string) error {
-			n, err := number(text, MaxPage)
+			n, err := number(text, operator.MaxRows)
 			l.limit = int(n)
 			return err
 		},

@@ -24,43 +24,26 @@ var (
 // Bans are the bans of a process or of its fleet. Its methods must be safe for concurrent use.
 type Bans interface {
 	// List returns the bans, those that end first first.
-	List() BanList
+	List() operator.Bans
 	// CheckPlayer returns an ErrBanShared that says what to ban instead, if the name of the banned player is
 	// one that many share.
-	CheckPlayer(ban.Ban) error
+	CheckPlayer(operator.Ban) error
 	// Add adds a ban, and ends the allocations that it concerns. It sets the id. Errors:
 	// ban.ErrInvalid, ErrBansFull, ErrBanElsewhere, alloc.ErrUnavailable.
-	Add(context.Context, ban.Ban) (ban.Ban, error)
+	Add(context.Context, operator.Ban) (operator.Ban, error)
 	// Remove ends a ban. Errors: alloc.ErrNotFound, ErrBanElsewhere, alloc.ErrUnavailable.
 	Remove(ctx context.Context, id string) error
-}
-
-type BanList struct {
-	Bans []ban.Ban `json:"bans"`
-	// StoreAway is since when the store of the fleet has not answered; absent if it does. The bans
-	// are then those that were read before. NotKnown: none were read since the process started.
-	StoreAway time.Time `json:"store_away_since,omitzero"`
-	NotKnown  bool      `json:"not_known,omitempty"`
-}
-
-type RemovedBans struct {
-	ID   string `json:"id,omitempty"` // of /bans/ID
-	Done string `json:"done"`         // "removed"
-	// Bans are those that were removed. Remaining are bans of networks around the removed one, from
-	// which no player may play still.
-	Bans      []ban.Ban `json:"bans"`
-	Remaining []ban.Ban `json:"remaining,omitempty"`
 }
 
 // defaultBan is for how long a ban lasts without the parameter for.
 const defaultBan = 24 * time.Hour
 
 // affectedCounter counts what a checked ban would end now.
-type affectedCounter func(context.Context, ban.Ban) (operator.Affected, error)
+type affectedCounter func(context.Context, operator.Ban) (operator.Affected, error)
 
 // checkBan counts what a ban would end. Errors: ban.ErrInvalid, ErrBanShared, those of the counter.
-func checkBan(ctx context.Context, b ban.Ban, bans Bans, count affectedCounter) (all operator.Affected, err error) {
-	b, err = b.Check()
+func checkBan(ctx context.Context, b operator.Ban, bans Bans, count affectedCounter) (all operator.Affected, err error) {
+	b, err = ban.Check(b)
 	if err == nil {
 		err = bans.CheckPlayer(b)
 	}
@@ -77,7 +60,7 @@ func checkBan(ctx context.Context, b ban.Ban, bans Bans, count affectedCounter) 
 }
 
 // describeBan says what a ban ends now, and what it shuts out.
-func describeBan(b *ban.Ban, n *operator.Affected) string {
+func describeBan(b *operator.Ban, n *operator.Affected) string {
 	text := fmt.Sprintf("The ban of %s ends now: hosts %d", b.Subject(), n.Hosts)
 	if n.Hosts > 0 {
 		text += fmt.Sprintf(" (each with its match; others in these matches: %d)", n.Others)
@@ -114,7 +97,7 @@ func banPages(mux *http.ServeMux, bans Bans, count affectedCounter, log *slog.Lo
 	mux.HandleFunc("GET /bans", func(w http.ResponseWriter, _ *http.Request) {
 		list := bans.List()
 		if list.Bans == nil {
-			list.Bans = []ban.Ban{} // not null
+			list.Bans = []operator.Ban{} // not null
 		}
 		writeAnswer(w, list, nil)
 	})
@@ -139,7 +122,7 @@ func banPages(mux *http.ServeMux, bans Bans, count affectedCounter, log *slog.Lo
 		}
 		writeAnswer(w, b, err)
 	})
-	remove := func(w http.ResponseWriter, r *http.Request, removed RemovedBans) {
+	remove := func(w http.ResponseWriter, r *http.Request, removed operator.RemovedBans) {
 		err := withTimeout(r.Context(), func(ctx context.Context) error {
 			for i := range removed.Bans {
 				if err := bans.Remove(ctx, removed.Bans[i].ID); err != nil {
@@ -152,7 +135,7 @@ func banPages(mux *http.ServeMux, bans Bans, count affectedCounter, log *slog.Lo
 		writeAnswer(w, removed, err)
 	}
 	mux.HandleFunc("DELETE /bans/{id}", func(w http.ResponseWriter, r *http.Request) {
-		removed := RemovedBans{ID: r.PathValue("id"), Done: doneRemoved, Bans: []ban.Ban{{ID: r.PathValue("id")}}}
+		removed := operator.RemovedBans{ID: r.PathValue("id"), Done: doneRemoved, Bans: []operator.Ban{{ID: r.PathValue("id")}}}
 		for _, b := range bans.List().Bans {
 			if b.ID == removed.ID {
 				removed.Bans[0] = b
@@ -162,7 +145,7 @@ func banPages(mux *http.ServeMux, bans Bans, count affectedCounter, log *slog.Lo
 	})
 	mux.HandleFunc("DELETE /bans", func(w http.ResponseWriter, r *http.Request) {
 		subject, err := parseBan(r.URL.Query(), time.Now())
-		removed := RemovedBans{Done: doneRemoved}
+		removed := operator.RemovedBans{Done: doneRemoved}
 		if err == nil {
 			removed.Bans, removed.Remaining, err = bansOf(subject, bans.List().Bans)
 		}
@@ -179,7 +162,7 @@ func affectedPage(mux *http.ServeMux, count affectedCounter) {
 	mux.HandleFunc("GET /bans/affected", func(w http.ResponseWriter, r *http.Request) {
 		b, err := parseBan(r.URL.Query(), time.Now())
 		if err == nil {
-			b, err = b.Check()
+			b, err = ban.Check(b)
 		}
 		var all operator.Affected
 		if err == nil {
@@ -191,7 +174,7 @@ func affectedPage(mux *http.ServeMux, count affectedCounter) {
 
 // affectedInFleet returns the sum of all relays, and how many are missing in it: those that do not
 // answer, or whose version does not count.
-func affectedInFleet(ctx context.Context, fleet relays, b ban.Ban) (all operator.Affected, err error) {
+func affectedInFleet(ctx context.Context, fleet relays, b operator.Ban) (all operator.Affected, err error) {
 	nodes, err := fleet.nodes(ctx)
 	if err != nil {
 		return all, err
@@ -220,7 +203,7 @@ var errNoBan = errors.New("admin")
 
 // bansOf returns the bans of the player, or of the network and of those inside it, and the bans of
 // networks around it. It is an error if there is none to remove.
-func bansOf(subject ban.Ban, all []ban.Ban) (within, around []ban.Ban, err error) {
+func bansOf(subject operator.Ban, all []operator.Ban) (within, around []operator.Ban, err error) {
 	if (subject.Player == "") != subject.Prefix.IsValid() || subject.Player != "" && (subject.Project == "" || subject.Environment == "") {
 		return nil, nil, fmt.Errorf("%w: name a prefix, or a player with its project and environment", errQuery)
 	}
@@ -230,9 +213,9 @@ func bansOf(subject ban.Ban, all []ban.Ban) (within, around []ban.Ban, err error
 	var names []string
 	for i := range all {
 		switch b := &all[i]; {
-		case subject.Covers(b):
+		case ban.Covers(&subject, b):
 			within = append(within, *b)
-		case subject.Player == "" && b.Player == "" && b.Covers(&subject):
+		case subject.Player == "" && b.Player == "" && ban.Covers(b, &subject):
 			around, names = append(around, *b), append(names, b.Subject()+" ("+b.ID+")")
 		}
 	}
@@ -250,8 +233,8 @@ func bansOf(subject ban.Ban, all []ban.Ban) (within, around []ban.Ban, err error
 
 var errPrefix = errors.New("is neither an address nor a prefix such as 192.0.2.0/24")
 
-func parseBan(query url.Values, now time.Time) (ban.Ban, error) {
-	b, d := ban.Ban{Since: now.UTC().Truncate(time.Second)}, defaultBan
+func parseBan(query url.Values, now time.Time) (operator.Ban, error) {
+	b, d := operator.Ban{Since: now.UTC().Truncate(time.Second)}, defaultBan
 	text := func(to *string) func(string) error {
 		return func(value string) error { *to = value; return nil }
 	}
@@ -259,7 +242,7 @@ func parseBan(query url.Values, now time.Time) (ban.Ban, error) {
 		"player": text(&b.Player), "project": text(&b.Project), "environment": text(&b.Environment), "reason": text(&b.Reason),
 		"prefix": func(value string) error {
 			var ok bool
-			if b.Prefix, ok = ParsePrefix(value); !ok {
+			if b.Prefix, ok = operator.ParsePrefix(value); !ok {
 				return fmt.Errorf("%q %w", value, errPrefix)
 			}
 			return nil

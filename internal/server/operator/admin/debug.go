@@ -10,6 +10,8 @@ import (
 	"runtime/trace"
 	"sync"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
 const (
@@ -25,10 +27,6 @@ var (
 	errFlightOff = errors.New("admin: the flight recorder is off: PUT /debug/flight-recorder?state=on turns it on")
 	errFlight    = errors.New("admin: the flight recorder does not start, since another one runs")
 )
-
-type FlightRecorder struct {
-	On bool `json:"on"`
-}
 
 // debugPages registers the profiles of net/http/pprof, and the flight recorder: GET returns
 // the execution trace of the last seconds, for go tool trace; PUT turns it on or off. It is
@@ -60,7 +58,7 @@ func debugPages(mux *http.ServeMux, flight *Flight) {
 		if err == nil {
 			err = flight.set(on)
 		}
-		writeAnswer(w, FlightRecorder{On: on}, err)
+		writeAnswer(w, operator.FlightRecorder{On: on}, err)
 	})
 }
 

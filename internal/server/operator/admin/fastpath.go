@@ -8,28 +8,12 @@ import (
 	"net/url"
 
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
 type FastPath interface {
 	Counts() engine.FastPathCounts
 	SetEnabled(on bool)
-}
-
-type FastPathState struct {
-	// On is set while the program relays. It may be off by request, or for a moment
-	// while the network changes.
-	On         bool     `json:"on"`
-	OffBecause string   `json:"off_because,omitempty"`
-	Mode       string   `json:"mode"` // "tc" or "native"
-	Interfaces []string `json:"interfaces"`
-	Datagrams  uint64   `json:"datagrams"` // relayed since the start
-	// Passed are RELAYs that the program left to the sockets, by reason; NoNextHop endpoints to
-	// which it does not send, by reason, since the network last changed.
-	Passed    map[string]uint64 `json:"passed"`
-	NoNextHop map[string]uint64 `json:"no_next_hop"`
-	// FilterChanges are changes of the kernel's filters, after which each player's next datagram
-	// goes to the sockets.
-	FilterChanges uint64 `json:"filter_changes"`
 }
 
 var errNoFastPath = errors.New("this process has no fast path: its setting xdp is off")
@@ -70,7 +54,7 @@ func writeFastPath(w http.ResponseWriter, f FastPath) {
 		return
 	}
 	c := f.Counts()
-	writeAnswer(w, FastPathState{
+	writeAnswer(w, operator.FastPath{
 		On: c.On, OffBecause: c.OffBecause, Mode: c.Mode, Interfaces: c.Interfaces, Datagrams: c.Datagrams, Passed: c.Passed,
 		NoNextHop: c.NoNextHop, FilterChanges: c.FilterChanges,
 	}, nil)

@@ -129,7 +129,7 @@ type RelayConfig struct {
 	// Capture is engine.Server.Capture, or returns ErrCaptureOff. Nil: no page.
 	Capture CaptureFunc
 	// Affected counts what a checked ban would end on the relay. Nil: nothing is counted.
-	Affected func(context.Context, ban.Ban) (operator.Affected, error)
+	Affected func(context.Context, operator.Ban) (operator.Affected, error)
 	// Since is the start of the process, and UsageSince when the counting of usage began, in
 	// an earlier run; zero: Since.
 	Since, UsageSince time.Time
@@ -205,7 +205,9 @@ func New(cfg Config) *Pages {
 	if cfg.Bans != nil {
 		var count affectedCounter
 		if cfg.Fleet != nil {
-			count = func(ctx context.Context, b ban.Ban) (operator.Affected, error) { return affectedInFleet(ctx, fleet, b) }
+			count = func(ctx context.Context, b operator.Ban) (operator.Affected, error) {
+				return affectedInFleet(ctx, fleet, b)
+			}
 		} else if cfg.Relay != nil {
 			count = cfg.Relay.Affected
 		}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/internal/server/operator/history"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -65,7 +65,7 @@ func keyOfMatch(m *operator.Match) matchKey {
 }
 
 func parseMatchQuery(query url.Values) (matchQuery, error) {
-	m := matchQuery{sort: "age", ascending: true, limit: DefaultPage}
+	m := matchQuery{sort: "age", ascending: true, limit: operator.DefaultRows}
 	err := parse(query, map[string]func(string) error{
 		"q": func(text string) error { m.search = strings.TrimSpace(text); return nil },
 		"sort": func(text string) error {
@@ -83,12 +83,12 @@ func parseMatchQuery(query url.Values) (matchQuery, error) {
 			return nil
 		},
 		"offset": func(text string) error {
-			n, err := number(text, maxMatchOffset-MaxPage)
+			n, err := number(text, maxMatchOffset-operator.MaxRows)
 			m.offset = int(n)
 			return err
 		},
 		"limit": func(text string) error {
-			n, err := number(text, MaxPage)
+			n, err := number(text, operator.MaxRows)
 			m.limit = int(n)
 			return err
 		},
@@ -135,7 +135,7 @@ func (x *matchIndex) all(ctx context.Context) ([]readMatch, bool, error) {
 	var hosts []readMatch
 	sent := make(map[proto.AllocationID]traffic, len(x.sent))
 	sums := make(map[proto.AllocationID]traffic)
-	truncated, err := EachAllocation(ctx, x.relay, engine.Filter{}, maxRead, func(a engine.Allocation) {
+	truncated, err := history.EachAllocation(ctx, x.relay, engine.Filter{}, maxRead, func(a engine.Allocation) {
 		before, sum := x.sent[a.ID], sums[a.Match]
 		sum.datagrams += a.SentDatagrams - before.datagrams
 		sum.bytes += a.SentBytes - before.bytes
@@ -159,26 +159,6 @@ func (x *matchIndex) all(ctx context.Context) ([]readMatch, bool, error) {
 	x.matches, x.sent, x.truncated, x.read = hosts, sent, truncated, began
 	x.until = began.Add(max(matchesFor, readShare*x.now().Sub(began)))
 	return hosts, truncated, nil
-}
-
-// EachAllocation calls do for at most so many allocations, and reports whether there are more.
-// Errors: those of engine.Server.Allocations.
-func EachAllocation(ctx context.Context, relay Lister, f engine.Filter, most int, do func(engine.Allocation)) (more bool, err error) {
-	at := uint32(0)
-	for n := 0; n < most; {
-		page, next, err := relay.Allocations(ctx, f, at, min(MaxPage, most-n))
-		if err != nil {
-			return false, err
-		}
-		for _, a := range page {
-			do(a)
-		}
-		if at = next; at == 0 {
-			return false, nil
-		}
-		n += len(page)
-	}
-	return true, nil
 }
 
 func (x *matchIndex) search(ctx context.Context, m matchQuery) (operator.Matches, error) {
@@ -235,9 +215,9 @@ func (x *matchIndex) selector(ctx context.Context, text string) (func(*engine.Al
 		}
 		return func(a *engine.Allocation) bool { return a.ID == match }, err
 	}
-	if prefix, ok := ParsePrefix(text); ok {
+	if prefix, ok := operator.ParsePrefix(text); ok {
 		matches := map[proto.AllocationID]bool{}
-		_, err := EachAllocation(ctx, x.relay, engine.Filter{Binding: engine.OnlyBound}, maxRead, func(a engine.Allocation) {
+		_, err := history.EachAllocation(ctx, x.relay, engine.Filter{Binding: engine.OnlyBound}, maxRead, func(a engine.Allocation) {
 			if prefix.Contains(a.Endpoint.Addr().Unmap()) {
 				matches[a.Match] = true
 			}
@@ -279,18 +259,6 @@ func (x *matchIndex) matchesOf(ctx context.Context, player string, matches map[p
 	return nil
 }
 
-// ParsePrefix parses an address, with or without the length of a prefix.
-func ParsePrefix(text string) (netip.Prefix, bool) {
-	if prefix, err := netip.ParsePrefix(text); err == nil {
-		return prefix.Masked(), true
-	}
-	addr, err := netip.ParseAddr(text)
-	if err != nil {
-		return netip.Prefix{}, false
-	}
-	return netip.PrefixFrom(addr.Unmap(), addr.Unmap().BitLen()), true
-}
-
 func matchPages(mux *http.ServeMux, relay *RelayConfig) {
 	index := newMatchIndex(relay.Engine, relay.History, time.Now)
 	mux.HandleFunc("GET /matches", func(w http.ResponseWriter, r *http.Request) {
@@ -321,8 +289,8 @@ func matchesOfFleet(mux *http.ServeMux, fleet relays) {
 // also says that it is truncated.
 func askFleetMatches(r *http.Request, fleet relays, m matchQuery) (found operator.Matches, err error) {
 	first := m.offset + m.limit
-	if first > MaxPage {
-		return found, fmt.Errorf("%w: offset: a fleet shows the first %d matches: narrow the search", errQuery, MaxPage)
+	if first > operator.MaxRows {
+		return found, fmt.Errorf("%w: offset: a fleet shows the first %d matches: narrow the search", errQuery, operator.MaxRows)
 	}
 	query := url.Values{"q": {m.search}, "sort": {m.sort}, "order": {"desc"}, "limit": {strconv.Itoa(first)}}
 	if m.ascending {

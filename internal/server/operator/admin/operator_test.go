@@ -17,7 +17,6 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
-	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -97,11 +96,13 @@ func operatorConfig(relay *fakeRelay, change func(*Config)) (Config, *bytes.Buff
 			return operator.Nodes{Nodes: []operator.Node{{ID: "nnnn"}}}, nil
 		},
 		Settings: &SettingsConfig{
-			Values: func() []config.SettingValue {
-				return []config.SettingValue{{Key: "region", Value: "eu", Source: "default"}}
+			Values: func() []operator.Setting {
+				return []operator.Setting{{Key: "region", Value: "eu", Source: "default"}}
 			},
-			Reload: func(context.Context) (ReloadResult, error) { return ReloadResult{Notes: []string{"read"}}, nil },
-			Level:  new(slog.LevelVar),
+			Reload: func(context.Context) (operator.ReloadResult, error) {
+				return operator.ReloadResult{Notes: []string{"read"}}, nil
+			},
+			Level: new(slog.LevelVar),
 		},
 	}
 	cfg.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: cfg.Settings.Level}))
@@ -230,7 +231,7 @@ func TestRefusedReload(t *testing.T) {
 		422: fmt.Errorf("%w: ferry.yaml:3: region: is empty", ErrRefused), 503: alloc.ErrUnavailable, 500: errors.New("broken"),
 	} {
 		cfg, _ := operatorConfig(new(fakeRelay), func(c *Config) {
-			c.Settings.Reload = func(context.Context) (ReloadResult, error) { return ReloadResult{}, err }
+			c.Settings.Reload = func(context.Context) (operator.ReloadResult, error) { return operator.ReloadResult{}, err }
 		})
 		if w := get(New(cfg), "POST", "/reload"); w.Code != status || strings.TrimSpace(w.Body.String()) != err.Error() {
 			t.Errorf("%d %s", w.Code, w.Body)
@@ -252,11 +253,11 @@ func TestSlowUpgrade(t *testing.T) {
 	t.Parallel()
 	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 	cfg, _ := operatorConfig(new(fakeRelay), func(c *Config) {
-		c.Settings.Upgrade = func(context.Context) (UpgradeResult, error) {
+		c.Settings.Upgrade = func(context.Context) (operator.UpgradeResult, error) {
 			if soon := time.Now().Add(30 * time.Second); w.read.Before(soon) || w.write.Before(soon) {
 				t.Errorf("deadlines %v and %v", w.read, w.write)
 			}
-			return UpgradeResult{}, fmt.Errorf("%w: it was not prepared within 10s", ErrNotUpgraded)
+			return operator.UpgradeResult{}, fmt.Errorf("%w: it was not prepared within 10s", ErrNotUpgraded)
 		}
 	})
 	New(cfg).ServeHTTP(w, httptest.NewRequest("POST", "http://127.0.0.1/upgrade", nil))
@@ -363,7 +364,7 @@ func TestTypes(t *testing.T) {
 	h := New(cfg)
 	for path, into := range map[string]any{
 		"/nodes": new(operator.Nodes), "/allocations": new(operator.Allocations), "/usage": new(operator.Usage), "/stats": new(operator.Stats),
-		"/config": new(Settings), "/log-level": new(Level), "/drain": new(operator.DrainState),
+		"/config": new(operator.Settings), "/log-level": new(operator.LogLevel), "/drain": new(operator.DrainState),
 	} {
 		d := json.NewDecoder(get(h, "GET", path).Body)
 		d.DisallowUnknownFields()

@@ -14,6 +14,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
 const (
@@ -166,19 +168,8 @@ func (s *Sessions) forgetOldest() {
 	delete(s.revoked, oldest)
 }
 
-type Login struct {
-	// Required: the pages require a token. SignedIn: this request may see them.
-	Required bool `json:"required"`
-	SignedIn bool `json:"signed_in"`
-	// Role is "operator" or "viewer", and Person the name of the person that signed in by OIDC.
-	Role   string `json:"role,omitempty"`
-	Person string `json:"person,omitempty"`
-	// OIDC is the host at which /console/oidc/begin signs in. Empty: there is none.
-	OIDC string `json:"oidc,omitempty"`
-}
-
-func (a access) state(r *http.Request) Login {
-	l := Login{Required: a.token, OIDC: a.oidc.host()}
+func (a access) state(r *http.Request) operator.Login {
+	l := operator.Login{Required: a.token, OIDC: a.oidc.host()}
 	role, v := a.roleOf(r)
 	if l.SignedIn = role != roleNone; l.SignedIn {
 		l.Role, l.Person = role.String(), v.person
@@ -217,14 +208,14 @@ func loginPages(mux *http.ServeMux, a access, log *slog.Logger) {
 		}
 		log.Info("operator: signed in to the console", "from", r.RemoteAddr)
 		http.SetCookie(w, cookie(r, a.sessions.issue(a.secret, "", ""), sessionFor))
-		writeAnswer(w, Login{Required: true, SignedIn: true, Role: roleOperator.String(), OIDC: a.oidc.host()}, nil)
+		writeAnswer(w, operator.Login{Required: true, SignedIn: true, Role: roleOperator.String(), OIDC: a.oidc.host()}, nil)
 	})
 	mux.HandleFunc("DELETE /console/login", func(w http.ResponseWriter, r *http.Request) {
 		if a.token {
 			a.sessions.revoke(r, a.secret)
 		}
 		http.SetCookie(w, cookie(r, "", -time.Second))
-		state := Login{Required: a.token, OIDC: a.oidc.host()}
+		state := operator.Login{Required: a.token, OIDC: a.oidc.host()}
 		if !a.token {
 			state = a.state(r)
 		}

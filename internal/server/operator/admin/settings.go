@@ -9,56 +9,36 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
 // ErrRefused is wrapped by the error of [SettingsConfig].Reload for invalid settings. Then no
 // setting has changed.
 var ErrRefused = errors.New("admin: the settings are invalid, so nothing was changed")
 
-type Settings struct {
-	Settings []config.SettingValue `json:"settings"`
-}
-
-type ReloadResult struct {
-	// Changed settings are in force; Restart settings need a restart.
-	Changed []config.Change `json:"changed"`
-	Restart []config.Change `json:"needs_restart"`
-	// Notes name the files that were reloaded besides the settings.
-	Notes []string `json:"notes"`
-}
-
-type Level struct {
-	Level string `json:"level"`
-}
-
 // ErrNotUpgraded is wrapped by the errors of [SettingsConfig].Upgrade: this process goes on.
 var ErrNotUpgraded = errors.New("admin: no other process has taken over")
-
-type UpgradeResult struct {
-	Process int `json:"process"`
-}
 
 // upgradeWithin is longer than an upgrade or its failure takes.
 const upgradeWithin = time.Minute
 
 type SettingsConfig struct {
 	// Values returns the settings in force, with secrets hidden.
-	Values func() []config.SettingValue
+	Values func() []operator.Setting
 	// Reload reloads all settings, or none and returns ErrRefused.
-	Reload func(context.Context) (ReloadResult, error)
+	Reload func(context.Context) (operator.ReloadResult, error)
 	Level  *slog.LevelVar
 	// Upgrade starts the program again and lets the new process take over, or returns
 	// ErrNotUpgraded. It takes seconds. Nil: no page.
-	Upgrade func(context.Context) (UpgradeResult, error)
+	Upgrade func(context.Context) (operator.UpgradeResult, error)
 }
 
 func settingPages(mux *http.ServeMux, cfg *SettingsConfig, log *slog.Logger) {
 	mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) {
-		writeAnswer(w, Settings{cfg.Values()}, nil)
+		writeAnswer(w, operator.Settings{Settings: cfg.Values()}, nil)
 	})
 	mux.HandleFunc("POST /reload", func(w http.ResponseWriter, r *http.Request) {
-		var done ReloadResult
+		var done operator.ReloadResult
 		err := withTimeout(r.Context(), func(ctx context.Context) (err error) {
 			done, err = cfg.Reload(ctx)
 			return err
@@ -74,11 +54,11 @@ func settingPages(mux *http.ServeMux, cfg *SettingsConfig, log *slog.Logger) {
 		})
 	}
 	mux.HandleFunc("GET /log-level", func(w http.ResponseWriter, _ *http.Request) {
-		writeAnswer(w, Level{LevelName(cfg.Level.Level())}, nil)
+		writeAnswer(w, operator.LogLevel{Level: LevelName(cfg.Level.Level())}, nil)
 	})
 	mux.HandleFunc("PUT /log-level", func(w http.ResponseWriter, r *http.Request) {
 		err := setLevel(cfg.Level, log, r.URL.Query(), r.RemoteAddr)
-		writeAnswer(w, Level{LevelName(cfg.Level.Level())}, err)
+		writeAnswer(w, operator.LogLevel{Level: LevelName(cfg.Level.Level())}, err)
 	})
 }
 

@@ -89,7 +89,7 @@ type playerQuery struct {
 }
 
 func parsePlayerQuery(query url.Values) (playerQuery, error) {
-	q := playerQuery{sort: "bytes", top: DefaultPage}
+	q := playerQuery{sort: "bytes", top: operator.DefaultRows}
 	err := parse(query, map[string]func(string) error{
 		"project":     func(text string) error { q.project = text; return nil },
 		"environment": func(text string) error { q.environment = text; return nil },
@@ -101,7 +101,7 @@ func parsePlayerQuery(query url.Values) (playerQuery, error) {
 			return nil
 		},
 		"top": func(text string) error {
-			n, err := number(text, MaxPage)
+			n, err := number(text, operator.MaxRows)
 			q.top = int(n)
 			return err
 		},
@@ -128,13 +128,13 @@ func playerUsagePage(mux *http.ServeMux, history History) {
 }
 
 // playerUsageOfFleet registers GET /usage/players of a process without a relay: the sum of the first
-// MaxPage players of each relay.
+// operator.MaxRows players of each relay.
 func playerUsageOfFleet(mux *http.ServeMux, fleet relays) {
 	mux.HandleFunc("GET /usage/players", func(w http.ResponseWriter, r *http.Request) {
 		var sum operator.PlayersUsage
 		q, err := parsePlayerQuery(r.URL.Query())
 		if err == nil {
-			query := url.Values{"sort": {q.sort}, "top": {strconv.Itoa(MaxPage)}}
+			query := url.Values{"sort": {q.sort}, "top": {strconv.Itoa(operator.MaxRows)}}
 			for name, value := range map[string]string{"project": q.project, "environment": q.environment} {
 				if value != "" {
 					query.Set(name, value)

@@ -23,7 +23,7 @@ func timelinePages(mux *http.ServeMux, events *timeline.Timeline, fleet relays) 
 		}
 		answer := operator.ProjectTimeline{Project: project, Events: []operator.WhyEvent{}}
 		for _, e := range events.OfProject(project, limit) {
-			row := EventOf(&e)
+			row := e.Row()
 			if !e.ID.IsZero() {
 				row.ID = e.ID.String()
 			}
@@ -49,11 +49,11 @@ func timelinePages(mux *http.ServeMux, events *timeline.Timeline, fleet relays) 
 }
 
 func timelineQuery(query url.Values) (project string, limit int, err error) {
-	limit = DefaultPage
+	limit = operator.DefaultRows
 	err = parse(query, map[string]func(string) error{
 		"project": func(text string) error { project = text; return nil },
 		"limit": func(text string) error {
-			n, err := number(text, MaxPage)
+			n, err := number(text, operator.MaxRows)
 			limit = int(n)
 			return err
 		},

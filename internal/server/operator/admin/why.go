@@ -10,7 +10,6 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
-	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -31,16 +30,6 @@ type History interface {
 	// PlayerUsage returns what the players of a project and environment have used, in no order;
 	// empty: of any. Error: alloc.ErrUnavailable.
 	PlayerUsage(ctx context.Context, project, environment string) (operator.PlayersUsage, error)
-}
-
-// EventOf returns an event of an allocation, without its ID.
-func EventOf(e *timeline.Event) operator.WhyEvent {
-	row := operator.WhyEvent{What: e.Kind.String(), Reason: e.Reason, First: e.First, Last: e.Last, Count: e.Count}
-	if !e.Peer.IsZero() {
-		row.Peer = e.Peer.String()
-	}
-	row.Endpoint = operator.EndpointText(e.Endpoint)
-	return row
 }
 
 // whyPages registers GET /why/NAME, where NAME is the id of an allocation or a join code.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/base/printable"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 )
 
@@ -29,23 +30,8 @@ const (
 	bits4, bits6, host6 = 8, 16, 56
 )
 
-// ErrInvalid is wrapped by the errors of Ban.Check.
+// ErrInvalid is wrapped by the errors of Check.
 var ErrInvalid = errors.New("ban")
-
-// Ban is a ban of a player or of a network.
-type Ban struct {
-	ID string `json:"id"`
-	// Player of Project and Environment; empty: the ban is of Prefix.
-	Player      string `json:"player,omitempty"`
-	Project     string `json:"project,omitempty"`
-	Environment string `json:"environment,omitempty"`
-	// Prefix is the network from which no player may play.
-	Prefix netip.Prefix `json:"prefix,omitzero"`
-	Since  time.Time    `json:"since"`
-	Until  time.Time    `json:"until"`
-	// Reason is shown to the player.
-	Reason string `json:"reason,omitempty"`
-}
 
 // NewID returns the id of a new ban: 16 hexadecimal digits, so that no two of Max bans have the same, which
 // processes and stores that do not see each other cannot check.
@@ -57,7 +43,7 @@ func NewID() string {
 
 // Check returns the ban as it is applied: a prefix is masked, and an IPv6 prefix longer than
 // /56 becomes its /56. Errors wrap ErrInvalid.
-func (b Ban) Check() (Ban, error) {
+func Check(b operator.Ban) (operator.Ban, error) {
 	fits := func(text string) bool { return len(text) <= maxText && printable.IsLine(text) }
 	d := b.Until.Sub(b.Since)
 	switch {
@@ -71,7 +57,7 @@ func (b Ban) Check() (Ban, error) {
 		if b.Project == "" || b.Environment == "" {
 			return b, fmt.Errorf("%w: a player needs the project and the environment", ErrInvalid)
 		}
-		if err := b.tenant().Validate(); err != nil {
+		if err := tenant(&b).Validate(); err != nil {
 			return b, fmt.Errorf("%w: %w", ErrInvalid, err)
 		}
 		return b, nil
@@ -101,48 +87,40 @@ func Network(p netip.Prefix) netip.Prefix {
 
 // Covers reports whether other is a ban of the same player, or of the same network or of one
 // inside it.
-func (b *Ban) Covers(other *Ban) bool {
+func Covers(b, other *operator.Ban) bool {
 	if b.Player != "" {
-		return b.Player == other.Player && b.tenant() == other.tenant()
+		return b.Player == other.Player && tenant(b) == tenant(other)
 	}
 	return other.Prefix.IsValid() && b.Prefix.Bits() <= other.Prefix.Bits() && b.Prefix.Contains(other.Prefix.Addr())
 }
 
-func (b *Ban) tenant() alloc.Tenant {
+func tenant(b *operator.Ban) alloc.Tenant {
 	return alloc.Tenant{Project: b.Project, Environment: b.Environment}
 }
 
 // Hash is the player as a relay knows it.
-func (b *Ban) Hash() alloc.PlayerHash { return alloc.HashPlayer(b.tenant(), b.Player) }
-
-// Subject is what is banned, for a person.
-func (b *Ban) Subject() string {
-	if b.Player != "" {
-		return "player " + b.Player + " of " + b.Project + "/" + b.Environment
-	}
-	return b.Prefix.String()
-}
+func Hash(b *operator.Ban) alloc.PlayerHash { return alloc.HashPlayer(tenant(b), b.Player) }
 
 // List is a set of bans. It does not change. A nil list is empty.
 type List struct {
-	all      []Ban // those that end first come first
+	all      []operator.Ban // those that end first come first
 	players  map[alloc.PlayerHash]int
 	prefixes *endpoint.PrefixSet
 }
 
 // NewList returns the list of those bans that have not ended. Of two of the same player the
 // longer one counts.
-func NewList(all []Ban, now time.Time) *List {
+func NewList(all []operator.Ban, now time.Time) *List {
 	l := &List{players: map[alloc.PlayerHash]int{}}
 	for _, b := range all {
 		if now.Before(b.Until) {
 			l.all = append(l.all, b)
 		}
 	}
-	slices.SortFunc(l.all, func(a, b Ban) int { return cmp.Or(a.Until.Compare(b.Until), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(l.all, func(a, b operator.Ban) int { return cmp.Or(a.Until.Compare(b.Until), cmp.Compare(a.ID, b.ID)) })
 	for i := range l.all {
 		if b := &l.all[i]; b.Player != "" {
-			l.players[b.Hash()] = i
+			l.players[Hash(b)] = i
 		}
 	}
 	l.prefixes = endpoint.NewPrefixSet(l.Prefixes())
@@ -150,7 +128,7 @@ func NewList(all []Ban, now time.Time) *List {
 }
 
 // All returns the bans, those that end first first. The caller must not change it.
-func (l *List) All() []Ban {
+func (l *List) All() []operator.Ban {
 	if l == nil {
 		return nil
 	}
@@ -202,7 +180,7 @@ func (l *List) Refuses(c alloc.Caller) error {
 	return nil
 }
 
-func denied(b *Ban) error {
+func denied(b *operator.Ban) error {
 	text := "banned until " + b.Until.UTC().Format("2006-01-02 15:04 MST")
 	if b.Reason != "" {
 		text += ": " + b.Reason

@@ -8,16 +8,17 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
 var start = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
-func prefix(text string, d time.Duration) Ban {
-	return Ban{ID: NewID(), Prefix: netip.MustParsePrefix(text), Since: start, Until: start.Add(d)}
+func prefix(text string, d time.Duration) operator.Ban {
+	return operator.Ban{ID: NewID(), Prefix: netip.MustParsePrefix(text), Since: start, Until: start.Add(d)}
 }
 
-func player(name string, d time.Duration) Ban {
-	return Ban{ID: NewID(), Player: name, Project: "game", Environment: "live", Since: start, Until: start.Add(d)}
+func player(name string, d time.Duration) operator.Ban {
+	return operator.Ban{ID: NewID(), Player: name, Project: "game", Environment: "live", Since: start, Until: start.Add(d)}
 }
 
 func TestNewID(t *testing.T) {
@@ -33,7 +34,7 @@ func TestNewID(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	for _, c := range []struct {
-		in   Ban
+		in   operator.Ban
 		want string // of the prefix, or a part of the error
 	}{
 		{prefix("192.0.2.7/24", time.Hour), "192.0.2.0/24"},
@@ -48,11 +49,11 @@ func TestCheck(t *testing.T) {
 		{player("", time.Hour), "name a player or a prefix"},
 		{player("a\nb", time.Hour), "printable"},
 		{player(strings.Repeat("a", 257), time.Hour), "at most"},
-		{Ban{Player: "ann", Project: "game", Since: start, Until: start.Add(1)}, "needs the project and the environment"},
-		{Ban{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Project: "game", Since: start, Until: start.Add(1)}, "all projects"},
-		{Ban{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Player: "ann", Since: start, Until: start.Add(1)}, "not both"},
+		{operator.Ban{Player: "ann", Project: "game", Since: start, Until: start.Add(1)}, "needs the project and the environment"},
+		{operator.Ban{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Project: "game", Since: start, Until: start.Add(1)}, "all projects"},
+		{operator.Ban{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Player: "ann", Since: start, Until: start.Add(1)}, "not both"},
 	} {
-		b, err := c.in.Check()
+		b, err := Check(c.in)
 		got := b.Prefix.String()
 		if err != nil {
 			got = err.Error()
@@ -70,7 +71,7 @@ func TestRefuses(t *testing.T) {
 	tenant := alloc.Tenant{Project: "game", Environment: "live"}
 	longer := player("ann", 2*time.Hour)
 	longer.Reason = "cheats"
-	all := []Ban{longer, player("ann", time.Hour), player("bob", time.Minute), prefix("192.0.2.0/24", time.Hour),
+	all := []operator.Ban{longer, player("ann", time.Hour), player("bob", time.Minute), prefix("192.0.2.0/24", time.Hour),
 		prefix("2001:db8::/56", time.Hour)}
 	l := NewList(all, start.Add(time.Minute))
 	for _, c := range []struct {

@@ -11,7 +11,6 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 )
 
 const (
@@ -145,7 +144,7 @@ func (h *History) PlayerUsage(ctx context.Context, project, environment string) 
 			others.Add(used)
 		}
 	}
-	_, err := admin.EachAllocation(ctx, h.cfg.Relay, engine.Filter{Project: project}, math.MaxInt, func(a engine.Allocation) {
+	_, err := EachAllocation(ctx, h.cfg.Relay, engine.Filter{Project: project}, math.MaxInt, func(a engine.Allocation) {
 		if !matches(a.Name) {
 			return
 		}

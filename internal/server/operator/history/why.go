@@ -9,7 +9,6 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/net/sock"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -27,7 +26,7 @@ func (h *History) Why(ctx context.Context, id proto.AllocationID) (operator.Why,
 	}
 	var joiners []proto.AllocationID
 	for _, e := range p.Events {
-		answer.Events = append(answer.Events, admin.EventOf(&e))
+		answer.Events = append(answer.Events, e.Row())
 		if e.Kind == timeline.Joined {
 			joiners = append(joiners, e.Peer)
 		}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -64,6 +65,17 @@ type Event struct {
 	First    time.Time // when the first of them happened
 	Last     time.Time
 	Count    uint32 // at least 1; stays at its largest value
+}
+
+// Row returns the event as operators see it, without its ID.
+func (e *Event) Row() operator.WhyEvent {
+	row := operator.WhyEvent{
+		What: e.Kind.String(), Reason: e.Reason, Endpoint: operator.EndpointText(e.Endpoint), First: e.First, Last: e.Last, Count: e.Count,
+	}
+	if !e.Peer.IsZero() {
+		row.Peer = e.Peer.String()
+	}
+	return row
 }
 
 // isRepeated reports whether b repeats a. A refusal from another endpoint, which may be
