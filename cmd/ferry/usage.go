@@ -20,7 +20,7 @@ var (
 )
 
 // packages begins an error, or a part of one, with the name of the package that made it.
-var packages = regexp.MustCompile(`(?m)(^|: )(?:(?:alloc|api|app|bench|client|cluster|config|ctl|engine|kube|netcode|ping|state): )+`)
+var packages = regexp.MustCompile(`(?m)(^|: )(?:(?:alloc|api|bench|client|cluster|config|ctl|engine|kube|netcode|ping|state): )+`)
 
 // refused is a request to an address where nothing listens.
 var refused = regexp.MustCompile(`(?:Get|Post|Delete) "(https?://[^/"]+)[^"]*": dial tcp \S+: connect: connection refused`)

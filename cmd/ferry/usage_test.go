@@ -40,7 +40,7 @@ func TestPlainErrors(t *testing.T) {
 func TestErrorText(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"set up ferry: allocate: api: full\napp: store: is missing\ntls_cert: none": "set up ferry: allocate: full\n" +
+		"set up ferry: allocate: api: full\nengine: store: is missing\ntls_cert: none": "set up ferry: allocate: full\n" +
 			"store: is missing\ntls_cert: none",
 		`join: api: Post "http://127.0.0.1:9/v1/join": dial tcp 127.0.0.1:9: connect: connection refused`: "join: nothing listens at http://127.0.0.1:9: " +
 			"is ferry running there?",

@@ -125,7 +125,7 @@ func newAPI(c *config.Config, mode Mode, h httpapi.Config) (*httpapi.Handler, er
 	for i, t := range c.Tokens {
 		token, err := apiToken(&t)
 		if err != nil {
-			return nil, fmt.Errorf("app: tokens[%d]: %w", i, err)
+			return nil, fmt.Errorf("tokens[%d]: %w", i, err)
 		}
 		h.Tokens = append(h.Tokens, token)
 	}

@@ -425,8 +425,8 @@ func setGCPercent() {
 }
 
 var (
-	errNotReady = errors.New("app: starting or stopping")
-	errDraining = errors.New("app: draining: new allocations are refused")
+	errNotReady = errors.New("starting or stopping")
+	errDraining = errors.New("draining: new allocations are refused")
 )
 
 type readiness struct {
@@ -440,7 +440,7 @@ type readiness struct {
 func (r *readiness) check() error {
 	if r.store != nil {
 		if err := r.store.LoginError(); err != nil {
-			return fmt.Errorf("app: store, store_password_file: %w", err)
+			return fmt.Errorf("store, store_password_file: %w", err)
 		}
 	}
 	switch {

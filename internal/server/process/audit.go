@@ -49,7 +49,7 @@ func openAuditFile(name string, log *slog.Logger) (*auditFile, error) {
 func (f *auditFile) reopen() error {
 	file, err := os.OpenFile(f.name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("app: audit_file: %w", err)
+		return fmt.Errorf("audit_file: %w", err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

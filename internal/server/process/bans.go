@@ -113,7 +113,7 @@ func openBans(file string) ([]operator.Ban, error) {
 		err = json.Unmarshal(content, &all)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("app: bans: %s: %w; remove the file to begin without bans", file, err)
+		return nil, fmt.Errorf("bans: %s: %w; remove the file to begin without bans", file, err)
 	}
 	return all, nil
 }
@@ -544,7 +544,7 @@ func (k *banKeeper) save(all []operator.Ban) error {
 		err = keyfile.Write(k.file, content)
 	}
 	if err != nil {
-		return fmt.Errorf("app: bans: %w", err)
+		return fmt.Errorf("bans: %w", err)
 	}
 	return nil
 }

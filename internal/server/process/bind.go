@@ -13,9 +13,9 @@ import (
 func bindError(setting, network string, addr netip.AddrPort, err error) error {
 	text, do := bindFault(network, addr, err)
 	if do == "" {
-		return fmt.Errorf("app: %s: %w", setting, err)
+		return fmt.Errorf("%s: %w", setting, err)
 	}
-	return fmt.Errorf("app: %s: %v: %s: %s (%w)", setting, addr, text, do, err)
+	return fmt.Errorf("%s: %v: %s: %s (%w)", setting, addr, text, do, err)
 }
 
 // bindFault says why an address cannot be opened, and what to do, which is empty if that is not known.
@@ -54,5 +54,5 @@ func udpError(addrs []netip.AddrPort, err error) error {
 			return bindError("udp", "udp", addr, err)
 		}
 	}
-	return fmt.Errorf("app: udp: %w", err)
+	return fmt.Errorf("udp: %w", err)
 }

@@ -131,7 +131,7 @@ func idleIn(mode Mode) (idle []string) {
 
 // ErrNoToken is returned for serve without a token. Its text helps the operator of a new
 // installation.
-var ErrNoToken = errors.New(`app: no token is configured, and serve does not run an open relay. A file that is enough:
+var ErrNoToken = errors.New(`no token is configured, and serve does not run an open relay. A file that is enough:
 
     # ferry.yaml
     advertise: 203.0.113.7            # the public address of this machine
@@ -149,7 +149,7 @@ var ErrNoToken = errors.New(`app: no token is configured, and serve does not run
 On your own machine, ferry dev needs none of this`)
 
 // ErrProxyProtocol is returned for proxy_protocol without trusted_proxies.
-var ErrProxyProtocol = errors.New("app: proxy_protocol: trusted_proxies is empty, and headers of other addresses are not accepted")
+var ErrProxyProtocol = errors.New("proxy_protocol: trusted_proxies is empty, and headers of other addresses are not accepted")
 
 // Check returns all errors of a configuration that New would return before it opens
 // anything. It reads the files that the settings name and the machine's addresses.
@@ -163,7 +163,7 @@ func Check(c config.Config, mode Mode) error {
 	_, err = newPlayers(&c, mode, nil)
 	errs = append(errs, err, checkFleet(&c, mode))
 	if _, err := origin.NewList(c.AllowOrigins); err != nil {
-		errs = append(errs, fmt.Errorf("app: allow_origins: %w", err))
+		errs = append(errs, fmt.Errorf("allow_origins: %w", err))
 		c.AllowOrigins = nil // or the API and WebSocket would say so, too
 	}
 	if c.ProxyProtocol && len(c.TrustedProxies) == 0 {
@@ -194,9 +194,9 @@ func checkWorkerCPUs(c *config.Config) error {
 	n := len(c.WorkerCPUs.List())
 	switch {
 	case n > maxWorkers:
-		return fmt.Errorf("app: worker_cpus: %d CPUs are more than the %d workers of an address", n, maxWorkers)
+		return fmt.Errorf("worker_cpus: %d CPUs are more than the %d workers of an address", n, maxWorkers)
 	case n > 0 && c.Workers != 0 && c.Workers != n:
-		return fmt.Errorf("app: workers is %d, and worker_cpus has %d CPUs", c.Workers, n)
+		return fmt.Errorf("workers is %d, and worker_cpus has %d CPUs", c.Workers, n)
 	}
 	return nil
 }
@@ -331,7 +331,7 @@ func checkName(c *config.Config) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("app: advertise_name: %s is not among acme_domains, so its certificate would not have that name", name)
+	return fmt.Errorf("advertise_name: %s is not among acme_domains, so its certificate would not have that name", name)
 }
 
 func checkPublic(c *config.Config) error {
@@ -351,7 +351,7 @@ func isBehindProxy(c *config.Config) bool { return len(c.TrustedProxies) > 0 && 
 
 // ErrPlainHTTP is returned for an address on which answers, which contain keys, would be
 // sent unencrypted.
-var ErrPlainHTTP = errors.New("app: plain HTTP is refused on an address that others can reach: use TLS, or set trusted_proxies to the addresses from which a reverse proxy connects, such as [127.0.0.1] for one on this machine")
+var ErrPlainHTTP = errors.New("plain HTTP is refused on an address that others can reach: use TLS, or set trusted_proxies to the addresses from which a reverse proxy connects, such as [127.0.0.1] for one on this machine")
 
 // plainHTTPAllowed returns nil if the API may be served at addr without TLS: on
 // loopback, or behind a reverse proxy that terminates TLS. Otherwise it returns

@@ -119,7 +119,7 @@ func (k *Checker) machine(ctx context.Context) {
 
 func (k *Checker) settings() {
 	if err := errors.Join(k.Unloaded, Check(k.Config, k.Mode)); err != nil {
-		k.add("settings", stateProblem, strings.ReplaceAll(err.Error(), "app: ", ""),
+		k.add("settings", stateProblem, err.Error(),
 			fmt.Sprintf("change them until ferry check --role %s accepts them", k.Mode))
 		return
 	}

@@ -117,7 +117,7 @@ func (a *adminClient) get(ctx context.Context, page string) ([]byte, error) {
 	if err != nil || resp.StatusCode == http.StatusOK {
 		return body, err
 	}
-	text := strings.TrimPrefix(strings.TrimSpace(string(body)), "app: ")
+	text := strings.TrimSpace(string(body))
 	return nil, statusError{resp.StatusCode, cmp.Or(text, http.StatusText(resp.StatusCode))}
 }
 
@@ -126,7 +126,7 @@ func (k *Checker) running(ctx context.Context) {
 	const subject = "process"
 	a, err := newAdminClient(&k.Config)
 	if err != nil {
-		k.add(subject, stateSkipped, "it is not asked: "+strings.ReplaceAll(err.Error(), "app: ", ""), "run this as a user who may read the file")
+		k.add(subject, stateSkipped, "it is not asked: "+err.Error(), "run this as a user who may read the file")
 		return
 	}
 	defer a.close()

@@ -93,11 +93,11 @@ func isReachable(ip, listen netip.Addr) bool {
 
 // ErrAdvertise is wrapped by the error about a relay that listens on a wildcard, where the
 // address for players cannot be determined.
-var ErrAdvertise = errors.New("app: the address for players is not known; set the public one with --advertise IP")
+var ErrAdvertise = errors.New("the address for players is not known; set the public one with --advertise IP")
 
 // ErrLinkLocal is wrapped by the error about a link-local address of the relay: it refuses
 // link-local sources, so that no player could bind there.
-var ErrLinkLocal = errors.New("app: the relay cannot be used at a link-local address: use a global or private one")
+var ErrLinkLocal = errors.New("the relay cannot be used at a link-local address: use a global or private one")
 
 // advertise returns the addresses for players, one per listen address: that of the
 // settings for its family, else the listen address, else, for a wildcard, the machine's
@@ -133,7 +133,7 @@ func distinct(listen []netip.AddrPort, hosts []config.Host) error {
 	seen := make(map[bool]netip.Addr)
 	for _, h := range hosts {
 		if first, twice := seen[h.IP.Is4()]; twice {
-			return fmt.Errorf("app: advertise: %s and %s are of one address family", first, h.IP)
+			return fmt.Errorf("advertise: %s and %s are of one address family", first, h.IP)
 		}
 		seen[h.IP.Is4()] = h.IP
 		matches := false
@@ -141,7 +141,7 @@ func distinct(listen []netip.AddrPort, hosts []config.Host) error {
 			matches = matches || l.Addr().Is4() == h.IP.Is4()
 		}
 		if !matches {
-			return fmt.Errorf("app: advertise: the relay listens on no address of the family of %s", h.IP)
+			return fmt.Errorf("advertise: the relay listens on no address of the family of %s", h.IP)
 		}
 	}
 	return nil

@@ -201,7 +201,7 @@ func (r fleetOperator) Page(ctx context.Context, relay, target string) (operator
 func (r fleetOperator) RelayOf(ctx context.Context, id proto.AllocationID) (string, error) {
 	home, err := r.homeOf(ctx, id)
 	if errors.Is(err, alloc.ErrNotFound) {
-		return "", fmt.Errorf("app: no host has that id, and the store has no players: name the relay, by --node or as /nodes/NODE/allocations/%v: %w", id, alloc.ErrNotFound)
+		return "", fmt.Errorf("no host has that id, and the store has no players: name the relay, by --node or as /nodes/NODE/allocations/%v: %w", id, alloc.ErrNotFound)
 	}
 	return home.Relay.String(), err
 }
@@ -212,7 +212,7 @@ func (r fleetOperator) operatorOf(relay string) (rpc.Operator, error) {
 	nodes := r.nodes()
 	i := slices.IndexFunc(nodes, func(c placement.Candidate) bool { return c.Relay.String() == relay })
 	if i < 0 {
-		return nil, fmt.Errorf("app: relay %s has left the fleet: %w", relay, alloc.ErrUnavailable)
+		return nil, fmt.Errorf("relay %s has left the fleet: %w", relay, alloc.ErrUnavailable)
 	}
 	return r.dial(nodes[i].Node), nil
 }
@@ -263,7 +263,7 @@ func (r fleetOperator) onRelayOf(ctx context.Context, id proto.AllocationID, do 
 	}
 	i := slices.IndexFunc(nodes, func(c placement.Candidate) bool { return c.Relay == home.Relay })
 	if i < 0 {
-		return fmt.Errorf("app: the host is at relay %v, which does not announce itself: %w", home.Relay, alloc.ErrUnavailable)
+		return fmt.Errorf("the host is at relay %v, which does not announce itself: %w", home.Relay, alloc.ErrUnavailable)
 	}
 	_, err := do(ctx, r.dial(nodes[i].Node))
 	return clusterError(err)
@@ -335,7 +335,7 @@ func notFoundError(nodes []placement.Candidate, verdicts []relayResult, unsure e
 	}
 	if len(silent) == 0 {
 		if unsure != nil {
-			return fmt.Errorf("app: no known relay has it, and there may be others: %w", unsure)
+			return fmt.Errorf("no known relay has it, and there may be others: %w", unsure)
 		}
 		return missing
 	}
@@ -349,8 +349,8 @@ func notFoundError(nodes []placement.Candidate, verdicts []relayResult, unsure e
 
 // Errors of a process of a fleet without the settings that it needs.
 var (
-	ErrNoStore = errors.New("app: store: ferry relay and ferry api need a store, redis://HOST:6379; ferry serve on one machine needs none")
-	ErrNoFiles = errors.New("app: cluster_ca, cluster_cert, cluster_key: relays and API processes authenticate each other by certificates, which ferry ctl cluster-ca creates")
+	ErrNoStore = errors.New("store: ferry relay and ferry api need a store, redis://HOST:6379; ferry serve on one machine needs none")
+	ErrNoFiles = errors.New("cluster_ca, cluster_cert, cluster_key: relays and API processes authenticate each other by certificates, which ferry ctl cluster-ca creates")
 )
 
 // storeConfigs returns the configurations of the stores of a fleet: one, or those of regions by their
@@ -364,7 +364,7 @@ func storeConfigs(c *config.Config, mode Mode, log *slog.Logger) ([]redisstore.C
 		base.URL = string(c.Store)
 		return []redisstore.Config{base}, err
 	case c.Store != "":
-		err = errors.Join(err, errors.New("app: store, region_stores: set one of them: with region_stores each region has its own store"))
+		err = errors.Join(err, errors.New("store, region_stores: set one of them: with region_stores each region has its own store"))
 	}
 	base.Symbols = make(map[string]string)
 	regions := make(map[string]bool)
@@ -372,7 +372,7 @@ func storeConfigs(c *config.Config, mode Mode, log *slog.Logger) ([]redisstore.C
 	for i := range c.RegionStores {
 		s := &c.RegionStores[i]
 		if regions[s.Region] || base.Symbols[s.CodeSymbol] != "" {
-			err = errors.Join(err, fmt.Errorf("app: region_stores[%d]: the region %s or its code_symbol %s is there twice", i, s.Region,
+			err = errors.Join(err, fmt.Errorf("region_stores[%d]: the region %s or its code_symbol %s is there twice", i, s.Region,
 				s.CodeSymbol))
 		}
 		regions[s.Region], base.Symbols[s.CodeSymbol] = true, s.Region
@@ -388,7 +388,7 @@ func storeConfigs(c *config.Config, mode Mode, log *slog.Logger) ([]redisstore.C
 		}
 	}
 	if mode == Relay && !regions[c.Region] {
-		err = errors.Join(err, fmt.Errorf("app: region_stores: has no store for %s, the region of this relay", c.Region))
+		err = errors.Join(err, fmt.Errorf("region_stores: has no store for %s, the region of this relay", c.Region))
 	}
 	slices.SortFunc(all, func(a, b redisstore.Config) int { return cmp.Compare(a.Region, b.Region) })
 	return all, err
@@ -405,9 +405,9 @@ func baseStoreConfig(c *config.Config, mode Mode, log *slog.Logger) (redisstore.
 	if c.StoreCA != "" {
 		roots := x509.NewCertPool()
 		if text, err := os.ReadFile(c.StoreCA); err != nil {
-			errs = append(errs, fmt.Errorf("app: store_ca: %w", err))
+			errs = append(errs, fmt.Errorf("store_ca: %w", err))
 		} else if !roots.AppendCertsFromPEM(text) {
-			errs = append(errs, fmt.Errorf("app: store_ca: %s contains no certificate", c.StoreCA))
+			errs = append(errs, fmt.Errorf("store_ca: %s contains no certificate", c.StoreCA))
 		}
 		cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	}
@@ -417,7 +417,7 @@ func baseStoreConfig(c *config.Config, mode Mode, log *slog.Logger) (redisstore.
 func readPassword(setting, file string) (string, error) {
 	password, err := config.ReadSecret(file)
 	if err != nil {
-		err = fmt.Errorf("app: %s: %w", setting, err)
+		err = fmt.Errorf("%s: %w", setting, err)
 	}
 	return string(password), err
 }
@@ -445,7 +445,7 @@ func newStores(o *Options) (*redisstore.Stores, part, error) {
 		}
 		store, err := redisstore.New(cfg)
 		if err != nil {
-			return nil, part{}, errors.Join(fmt.Errorf("app: store: %w", err), redisstore.NewStores(all...).Close())
+			return nil, part{}, errors.Join(fmt.Errorf("store: %w", err), redisstore.NewStores(all...).Close())
 		}
 		all = append(all, store)
 	}
@@ -473,9 +473,9 @@ func checkRegions(ctx context.Context, stores *redisstore.Stores, mode Mode, reg
 		switch {
 		case err != nil || published == "":
 		case mode == API:
-			errs = append(errs, fmt.Errorf("app: store: it is that of region %q of a fleet in which each region has its own: set region_stores", published))
+			errs = append(errs, fmt.Errorf("store: it is that of region %q of a fleet in which each region has its own: set region_stores", published))
 		case published != region:
-			errs = append(errs, fmt.Errorf("app: store: it is that of region %q, and this relay is of %q", published, region))
+			errs = append(errs, fmt.Errorf("store: it is that of region %q, and this relay is of %q", published, region))
 		}
 	}
 	return errors.Join(errs...)
@@ -502,14 +502,14 @@ func checkFleet(c *config.Config, mode Mode) error {
 	errs = append(errs, err)
 	for _, cfg := range configs {
 		if err := cfg.Validate(); err != nil {
-			errs = append(errs, fmt.Errorf("app: %s: %w", storeSetting(cfg.Region), err))
+			errs = append(errs, fmt.Errorf("%s: %w", storeSetting(cfg.Region), err))
 		}
 	}
 	files := clusterFiles(c)
 	if files.Certificate == "" || files.Key == "" || files.CA == "" {
 		errs = append(errs, ErrNoFiles)
 	} else if _, err := tls.LoadX509KeyPair(files.Certificate, files.Key); err != nil {
-		errs = append(errs, fmt.Errorf("app: cluster_cert, cluster_key: %w", err))
+		errs = append(errs, fmt.Errorf("cluster_cert, cluster_key: %w", err))
 	} else if mode == API {
 		_, err := rpc.NewDialer(rpc.DialerConfig{Files: files})
 		errs = append(errs, err)
@@ -525,7 +525,7 @@ func checkFleet(c *config.Config, mode Mode) error {
 	return errors.Join(errs...)
 }
 
-var errNoControlAddress = errors.New("app: cluster_advertise: the address of the relay's cluster listener for API processes is not known")
+var errNoControlAddress = errors.New("cluster_advertise: the address of the relay's cluster listener for API processes is not known")
 
 // controlAddress returns the address at which API processes reach the listener at listen:
 // that of the settings, else the address itself, else the first advertised one.
@@ -538,7 +538,7 @@ func controlAddress(advertise string, listen netip.AddrPort, advertised []alloc.
 			host, given = strings.Trim(advertise, "[]"), port
 		}
 		if n, err := strconv.ParseUint(given, 10, 16); host == "" || err != nil || n == 0 && given != port {
-			return "", fmt.Errorf("app: cluster_advertise: %q is neither HOST nor HOST:PORT", advertise)
+			return "", fmt.Errorf("cluster_advertise: %q is neither HOST nor HOST:PORT", advertise)
 		}
 		return net.JoinHostPort(host, given), nil
 	case !listen.Addr().IsUnspecified():

@@ -70,7 +70,7 @@ func (g *group) start(ctx context.Context, fail func(error)) (stops []func()) {
 			if err == nil {
 				err = errEnded
 			}
-			fail(fmt.Errorf("app: %s: %w", p.name, err))
+			fail(fmt.Errorf("%s: %w", p.name, err))
 		})
 		stops = append(stops, func() {
 			end()

@@ -197,7 +197,7 @@ func captureOf(r *localRelay, s *settings) admin.CaptureFunc {
 	}
 }
 
-var errOIDCToken = errors.New("app: admin_oidc_issuer needs admin_token_file: its token signs the sessions of the console")
+var errOIDCToken = errors.New("admin_oidc_issuer needs admin_token_file: its token signs the sessions of the console")
 
 func adminOIDC(c *config.Config) (*admin.OIDC, error) {
 	o := &admin.OIDC{Issuer: c.OIDCIssuer, ClientID: c.OIDCClientID, Operators: c.OIDCOperators, Viewers: c.OIDCViewers}
@@ -208,12 +208,12 @@ func adminOIDC(c *config.Config) (*admin.OIDC, error) {
 		return nil, errOIDCToken
 	}
 	if err := o.Check(); err != nil {
-		return nil, fmt.Errorf("app: %w", err)
+		return nil, err
 	}
 	if c.OIDCSecret != "" {
 		secret, err := config.ReadSecret(c.OIDCSecret)
 		if err != nil {
-			return nil, fmt.Errorf("app: admin_oidc_secret_file: %w", err)
+			return nil, fmt.Errorf("admin_oidc_secret_file: %w", err)
 		}
 		o.ClientSecret = string(secret)
 	}
@@ -229,7 +229,7 @@ func adminToken(c *config.Config) (string, error) {
 		err = admin.CheckToken(string(token))
 	}
 	if err != nil {
-		return "", fmt.Errorf("app: admin_token_file: %w", err)
+		return "", fmt.Errorf("admin_token_file: %w", err)
 	}
 	return string(token), nil
 }

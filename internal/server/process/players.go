@@ -55,11 +55,11 @@ func newPlayers(c *config.Config, mode Mode, log *slog.Logger) (*players, error)
 	p := &players{mode: mode, log: log, newSender: make(chan *hooks.Webhooks, 1)}
 	verifier, err := identity.New(identity.Config{Logger: log})
 	if err != nil {
-		return nil, fmt.Errorf("app: %w", err)
+		return nil, err
 	}
 	guard, err := quota.NewGuard(quota.Config{Usage: p.usage, Logger: log})
 	if err != nil {
-		return nil, fmt.Errorf("app: %w", err)
+		return nil, err
 	}
 	p.policy.Store(&policy{verifier: verifier, guard: guard})
 	if p.planned, _, err = p.nextPolicy(c); err != nil {

@@ -68,7 +68,7 @@ type processors struct {
 
 func (p *processors) check() error {
 	if bad := machine.Without(p.cpus, p.limits.Allowed); len(bad) > 0 && len(p.limits.Allowed) > 0 {
-		return fmt.Errorf("app: worker_cpus: %s: the process may run on %s only",
+		return fmt.Errorf("worker_cpus: %s: the process may run on %s only",
 			machine.FormatCPUs(bad), machine.FormatCPUs(p.limits.Allowed))
 	}
 	return nil

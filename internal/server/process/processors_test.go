@@ -119,15 +119,15 @@ func TestWorkerCPUs(t *testing.T) {
 		t.Errorf("%+v, GOMAXPROCS %d, %v", p, f.maxprocs, p.check())
 	}
 	p = newProcessors(&config.Config{WorkerCPUs: "4,8-9", UDP: make([]config.Addr, 1)}, f.scheduler())
-	if err := p.check(); err == nil || err.Error() != "app: worker_cpus: 8-9: the process may run on 4-7 only" {
+	if err := p.check(); err == nil || err.Error() != "worker_cpus: 8-9: the process may run on 4-7 only" {
 		t.Error(err)
 	}
 	for _, c := range []struct {
 		c    config.Config
 		want string
 	}{
-		{config.Config{WorkerCPUs: "0-3", Workers: 2}, "app: workers is 2, and worker_cpus has 4 CPUs"},
-		{config.Config{WorkerCPUs: "0-256"}, "app: worker_cpus: 257 CPUs are more than the 256 workers of an address"},
+		{config.Config{WorkerCPUs: "0-3", Workers: 2}, "workers is 2, and worker_cpus has 4 CPUs"},
+		{config.Config{WorkerCPUs: "0-256"}, "worker_cpus: 257 CPUs are more than the 256 workers of an address"},
 		{config.Config{WorkerCPUs: "0-3", Workers: 4}, ""},
 	} {
 		if err := checkWorkerCPUs(&c.c); err == nil && c.want != "" || err != nil && err.Error() != c.want {

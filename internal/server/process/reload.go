@@ -30,7 +30,7 @@ var (
 	reloads = slices.Concat(reloadsAPI, reloadsTerms, reloadsLimits, reloadsOthers, reloadsOIDC)
 )
 
-var errNoReload = errors.New("app: this process was not started with settings that can be reloaded")
+var errNoReload = errors.New("this process was not started with settings that can be reloaded")
 
 // settings are those in effect. A reload changes them in all parts that prepare for it, or in none.
 type settings struct {

@@ -10,7 +10,7 @@ import (
 
 var (
 	// ErrAlreadyRun is returned by a second call of Run, and by Run after Close.
-	ErrAlreadyRun = errors.New("app: Run was called before, or the app is closed")
+	ErrAlreadyRun = errors.New("Run was called before, or the app is closed")
 	errEnded      = errors.New("ended unexpectedly")
 	errDrained    = errors.New("drained")
 )

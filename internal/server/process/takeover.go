@@ -31,7 +31,7 @@ func newTakeover(parent *upgrade.Parent, log *slog.Logger) (*takeover, error) {
 	}
 	o := new(engine.Handover)
 	if err := json.Unmarshal(parent.Offer, o); err != nil {
-		return nil, fmt.Errorf("app: upgrade: %w", err)
+		return nil, fmt.Errorf("upgrade: %w", err)
 	}
 	t := &takeover{parent: parent, offer: o, log: log}
 	o.Sockets = make([][]*os.File, len(o.Listen))
@@ -74,7 +74,7 @@ func (t *takeover) receive(ctx context.Context, to *localRelay, loads ...func() 
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("app: upgrade: %w", err)
+		return fmt.Errorf("upgrade: %w", err)
 	}
 	for _, load := range loads {
 		if err := load(); err != nil {

@@ -275,14 +275,14 @@ func (h *handover) give(child *upgrade.Child) error {
 	process := child.Process()
 	if h.err != nil {
 		child.Kill()
-		return fmt.Errorf("app: upgrade: %w", h.err)
+		return fmt.Errorf("upgrade: %w", h.err)
 	}
 	encoded, err := json.Marshal(&h.state)
 	if err == nil {
 		err = child.Give(encoded)
 	}
 	if err != nil {
-		return fmt.Errorf("app: %w", err)
+		return err
 	}
 	h.opts.Logger.Info("upgrade: the new process serves, this one ends", "process", process)
 	notify(h.opts.Logger, fmt.Sprintf("MAINPID=%d", process))

@@ -83,7 +83,7 @@ func (k *usageKeeper) load() error {
 		aside := file + ".damaged"
 		log.Error("the usage of earlier runs cannot be read, and begins at zero", "file", file, "moved_to", aside, "error", err)
 		if err := os.Rename(file, aside); err != nil {
-			return fmt.Errorf("app: usage: %w", err)
+			return fmt.Errorf("usage: %w", err)
 		}
 		return nil
 	}

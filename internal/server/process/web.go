@@ -3,7 +3,6 @@ package process
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -37,7 +36,7 @@ func openPort(parent *upgrade.Parent, name string, addr netip.AddrPort) (*net.TC
 	if parent != nil {
 		l, err := parent.Listener(name, addr.String())
 		if err != nil {
-			return nil, fmt.Errorf("app: %w", err)
+			return nil, err
 		}
 		if l, ok := l.(*net.TCPListener); ok {
 			return l, nil

@@ -220,7 +220,7 @@ give it as %s http://HOST:PORT`, c.base, c.flag)
 
 // refused says what a status means where the text does not.
 func (c *Client) refused(call Call, status int, text string) error {
-	for _, inside := range []string{"admin: ", "engine: ", "alloc: ", "app: "} {
+	for _, inside := range []string{"admin: ", "engine: ", "alloc: "} {
 		text = strings.TrimPrefix(text, inside) // Which package says so is nothing to an operator.
 	}
 	lines := strings.Split(text, "\n")
