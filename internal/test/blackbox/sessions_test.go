@@ -12,6 +12,7 @@ import (
 	"io"
 	"maps"
 	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -80,6 +81,7 @@ type sessionPlayer struct {
 	t           *testing.T
 	base, token string
 	version     string // of the package: 2.3 names itself, 2.0 does not
+	http        *http.Client
 }
 
 // members are those without which the package cannot read an answer, by call.
@@ -108,7 +110,7 @@ func (p sessionPlayer) call(call string, body any, want int) (answer map[string]
 	if p.version != "2.0.0" {
 		req.Header.Set("User-Agent", "com.unity.services.multiplayer/"+p.version)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := p.http.Do(req)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -182,6 +184,18 @@ func (p sessionPlayer) allocation(answer map[string]any) (a allocation) {
 	return a
 }
 
+// url returns where a WebSocket of that kind is dialled.
+func (a allocation) url(t *testing.T, connectionType string) string {
+	t.Helper()
+	for _, e := range a.ServerEndpoints {
+		if e.ConnectionType == connectionType {
+			return connectionType + "://" + net.JoinHostPort(e.Host, fmt.Sprint(e.Port)) + "/"
+		}
+	}
+	t.Fatalf("no endpoint for %s in %+v", connectionType, a.ServerEndpoints)
+	return ""
+}
+
 // create is CreateSessionAsync with a relay network, and entered is what JoinSessionByCodeAsync does with the relay.
 func (p sessionPlayer) create(maxPlayers int) (a allocation, code string) {
 	p.t.Helper()
@@ -208,9 +222,12 @@ func TestSessions(t *testing.T) {
 	if err := os.WriteFile(settings, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := launch(t, "serve", "--config", settings, "--state-dir", filepath.Join(t.TempDir(), "state"))
+	id := newIdentity(t)
+	f := launch(t, "serve", "--config", settings, "--state-dir", filepath.Join(t.TempDir(), "state"),
+		"--tls-cert", id.cert, "--tls-key", id.key, "--advertise-name", testName)
+	f.http = id.browse("127.0.0.1")
 	player := func(name, version string, change map[string]any) sessionPlayer {
-		return sessionPlayer{t, f.api + "/", issuer.token(name, change), version} // The SDK joins its base path by string.
+		return sessionPlayer{t, f.api + "/", issuer.token(name, change), version, f.http} // The SDK joins its base path by string.
 	}
 	host, guest := player("host", "2.3.0", nil), player("guest", "2.0.0", nil)
 
@@ -218,18 +235,26 @@ func TestSessions(t *testing.T) {
 	if list, _ := member(regions, "data.regions"); len(list.([]any)) != 1 {
 		t.Errorf("regions: %v", list)
 	}
-	for _, connectionType := range []string{"udp", "dtls"} {
+	play := func(connectionType string, a allocation) *enginetest.UTP {
+		if connectionType != "wss" {
+			return playBy(t, enginetest.UTP2, connectionType, a)
+		}
+		cred := a.credentials(t)
+		cred.Relay = tunnel(t, overWSS(t, id, "127.0.0.1", a.url(t, "wss"))) // It verifies the name in the certificate.
+		return enginetest.Play(t, enginetest.UTP2, cred)
+	}
+	for _, connectionType := range []string{"udp", "dtls", "wss"} {
 		a, code := host.create(4)
-		m := match{host: playBy(t, enginetest.UTP2, connectionType, a)}
+		m := match{host: play(connectionType, a)}
 		testkit.Eventually(t, "the host is bound", m.host.HasStatus(enginetest.Established))
-		m.player = playBy(t, enginetest.UTP2, connectionType, guest.join(code))
+		m.player = play(connectionType, guest.join(code))
 		testkit.Eventually(t, "the player is bound", m.player.HasStatus(enginetest.Established))
 		m.player.Connect()
 		testkit.Eventually(t, "the player is accepted", m.player.HasPeers(1))
 		m.talk(t, "session")
 		// The session's own host migration: the new host allocates anew, and its code goes by the session.
 		b, code := guest.create(4)
-		m.player = playBy(t, enginetest.UTP2, connectionType, b)
+		m.player = play(connectionType, b)
 		testkit.Eventually(t, "the new host is bound", m.player.HasStatus(enginetest.Established))
 		host.join(code)
 	}
