@@ -89,10 +89,17 @@ func (b *binds) recordAnswer(ep int, now int64) {
 	}
 }
 
-func (b *binds) report(from, to int64) *Calls {
+// report is nil without handshakes. They were counted for the time lasted.
+func (b *binds) report(lasted time.Duration) *Calls {
+	if b.rate == 0 {
+		return nil
+	}
 	c := b.calls
 	c.Latency = newLatency(b.latency, missing(c.Answered, c.Offered), true)
-	return c.setRate(time.Duration(to - from))
+	if lasted > 0 {
+		c.AnsweredRate = float64(c.Answered) / lasted.Seconds()
+	}
+	return &c
 }
 
 // send queues the handshakes that are due, and returns their number. None is due from end on.
@@ -115,7 +122,6 @@ func (b *binds) send(s *sender, now, end int64) int {
 		}
 		if pkt := s.rig.Endpoints[ep].Rebind; pkt != nil {
 			s.add(ep, pkt)
-			s.recorder.count.bindsSent++
 			b.recordSent(ep, due, now)
 		}
 	}

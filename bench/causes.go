@@ -71,10 +71,10 @@ const (
 
 // lagLimit is how late 1 % of the datagrams may leave in a run that is valid.
 func (cfg *Config) lagLimit(flows int) time.Duration {
-	if cfg.Align == AlignEven || cfg.Rate == 0 {
+	if cfg.Shape != ShapeStar || cfg.Rate == 0 {
 		return maxLag
 	}
-	// What is due at the same time cannot be sent at the same time.
+	// What a match sends in a tick is due at the same time, and cannot be sent at the same time.
 	return max(maxLag, time.Duration(float64(flows)/cfg.Rate*1e9/2))
 }
 
@@ -86,16 +86,12 @@ func (v *Validity) addCause(limit Limit, holds bool, format string, args ...any)
 
 func (r *Result) findCauses(cfg *Config) {
 	lag := r.Generator.Lag.most()
-	if c := r.Control; c != nil {
-		lag = max(lag, c.With.Lag.most()) // It is half of the run only.
-	}
 	r.addCause(LimitGenerator, r.Generator.Drops > 0, "The kernel dropped %d datagrams on the generator's own sockets.", r.Generator.Drops)
 	r.addCause(LimitGenerator, r.SendFailed > 0, "The kernel refused %d datagrams of the generator.", r.SendFailed)
 	conns := cmp.Or(r.Connections, &Connections{})
 	r.addCause(LimitGenerator, conns.Backlogged > 0,
 		"The generator did not read in time from its connections: %d times a receive buffer was nearly full.", conns.Backlogged)
-	r.addCause(LimitGenerator, r.Unsent > 0 && (r.Netcode == nil || r.Unsent > r.Netcode.Unsaid),
-		"The generator did not get to %d datagrams.", r.Unsent)
+	r.addCause(LimitGenerator, r.Unsent > 0, "The generator did not get to %d datagrams.", r.Unsent)
 	r.addCause(LimitGenerator, cfg.Rate > 0 && lag > cfg.lagLimit(r.Load.Flows),
 		"The generator fell behind its schedule: 1%% of the datagrams left more than %v late.", roundDigits(lag))
 	r.addCause(LimitGenerator, cfg.Window > 0 && r.Generator.Busy > maxBusy, "The generator was busy %.0f%% of the time of a closed loop.",
@@ -111,9 +107,6 @@ func (r *Result) findCauses(cfg *Config) {
 
 func (r *Result) addServerCauses() {
 	lost := r.lostByServer()
-	if n := r.Netcode; n != nil {
-		r.addCause(LimitServer, n.Ended > 0, "%d sides lost their connection.", n.Ended)
-	}
 	buffers := ""
 	if n := r.System.OtherRcvbufErrors; n > 0 {
 		buffers = fmt.Sprintf("; receive buffers of this machine that are not the generator's dropped %d", n)

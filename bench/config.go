@@ -32,12 +32,8 @@ type Shape string
 const (
 	ShapePairs Shape = "pairs" // many unrelated hosts with one player each
 	ShapeStar  Shape = "star"  // matches of one host and Players players
-	ShapeHot   Shape = "hot"   // one pair
 	ShapeChurn Shape = "churn" // sessions that come and go, with pairs in the background
 	ShapeIdle  Shape = "idle"  // very many pairs, nearly silent
-	// ShapeNetcode is matches as games have them: connections of package
-	// netcode, with a command per player and tick up and a snapshot down.
-	ShapeNetcode Shape = "netcode"
 )
 
 // Direction says which way datagrams go in a match.
@@ -49,16 +45,6 @@ const (
 	DirectionDown Direction = "down" // host to players
 )
 
-// Align says which datagrams are due at the same time.
-type Align string
-
-// The alignments. In each the flows take turns, and each sends once per tick.
-const (
-	AlignEven  Align = "even"  // none: due times are spread evenly
-	AlignMatch Align = "match" // those of a match; matches are spread evenly over the tick
-	AlignTick  Align = "tick"  // all of them
-)
-
 // Defaults of [Config].
 const (
 	DefaultPayload   = 112 // with the 38 bytes of a RELAY header 150
@@ -66,24 +52,17 @@ const (
 	DefaultWarmup    = 2 * time.Second
 	DefaultDrain     = 500 * time.Millisecond
 	DefaultKeepalive = 3 * time.Second
-	DefaultBatch     = 256
 	replaceDrain     = 15 * time.Second // with Churn.ReplaceRate
-	DefaultPlayers   = 10               // of ShapeStar and ShapeNetcode
-	DefaultCommand   = 40               // Payload of ShapeNetcode
-	DefaultSnapshot  = 600              // of ShapeNetcode
+	DefaultPlayers   = 10               // of ShapeStar
 
-	// None is a Warmup, a Keepalive or a Baseline that there is not, since zero is the default.
+	// None is a Warmup or a Keepalive that there is not, since zero is the default.
 	None time.Duration = -1
-
-	// DefaultAllocateWorkers is the number of concurrent calls with ControlLoad.AllocateRate.
-	DefaultAllocateWorkers = 8
 )
 
 // Limits of Config.
 const (
 	maxPayload  = 1434 // of a RELAY
 	maxPlayers  = 255
-	maxSnapshot = 16<<10 - 18 // what the transport carries in fragments
 	maxMatches  = 1 << 20
 	maxWindow   = 1 << 16 // per flow; maxCredits bounds the sum
 	maxDuration = time.Hour
@@ -98,16 +77,15 @@ type Config struct {
 	Shape Shape
 	// Direction. Default DirectionBoth.
 	Direction Direction
-	// Align. Default AlignMatch for stars, else AlignEven.
-	Align Align
-	// Matches is the number of hosts, 1 to 1,048,576. Default 200; hot: always 1.
+	// Matches is the number of hosts, 1 to 1,048,576. Default 200.
 	Matches int
-	// Players per host, 1 to 255. Default 10 for stars and netcode, and 1 for idle,
+	// Players per host, 1 to 255. Default 10 for stars, and 1 for idle,
 	// where more of them save calls of the API; always 1 for all other shapes.
 	Players int
-	// Traffic, if not nil, gives the times and sizes of the datagrams of each match, in stars of
-	// its number of players. Rate changes its speed then; 0 leaves it.
-	Traffic *Traffic
+	// Traffic, if not empty, is the name of a game's traffic, which gives the times and sizes of the
+	// datagrams of each match: see [TrafficProfiles]. The shape is then a star, by default of the
+	// game's number of players. Rate changes the speed; 0 leaves it.
+	Traffic string
 
 	// Rate is the datagrams per second of all flows, in an open loop. 0: none.
 	Rate float64
@@ -116,9 +94,6 @@ type Config struct {
 	Window int
 	// Payload is the content of a datagram in bytes. Default 112, 24 to 1,434.
 	Payload int
-	// Snapshot is the size of a snapshot of the shape netcode in bytes; Payload is
-	// the size of a command then, by default 40. Default 600, 24 to 16,366.
-	Snapshot int
 
 	// Duration of the measured interval. Default 10 s, 1 ms to 1 h.
 	Duration time.Duration
@@ -127,12 +102,17 @@ type Config struct {
 	// Drain is the time for the last datagrams to arrive. Default 500 ms, at most 60 s.
 	Drain time.Duration
 
+	// BindRate is the number of repeated handshakes per second, beside the datagrams, 0 to 10,000,000.
+	// One that no endpoint can send in time counts as offered and not sent.
+	BindRate float64
+
 	Endpoints EndpointConfig
-	Control   ControlLoad
 	Churn     ChurnLoad
 	Server    ServerConfig
 	Generator GeneratorConfig
 	Progress  Progress
+
+	traffic *traffic // of Traffic
 }
 
 // Label names a run and the conditions that the generator cannot see.
@@ -165,22 +145,6 @@ type EndpointConfig struct {
 	Keepalive time.Duration
 }
 
-// ControlLoad is load on the control plane. The zero value is none.
-type ControlLoad struct {
-	// BindRate is the number of repeated handshakes per second, 0 to 10,000,000.
-	// One that no endpoint can send in time counts as offered and not sent.
-	BindRate float64 `json:"bindRate"`
-	// AllocateRate is the number of allocations per second requested from the
-	// API, 0 to 1,000,000. 0 with AllocateWorkers: as fast as the API answers.
-	AllocateRate float64 `json:"allocateRate"`
-	// AllocateWorkers is the number of those calls that run concurrently. Default 8
-	// with AllocateRate, else 0: no calls; at most 1,024.
-	AllocateWorkers int `json:"allocateWorkers"`
-	// Baseline is the first part of Config.Duration, without handshakes and calls. Default
-	// half of it if there are any beside datagrams; [None]: there is no such part.
-	Baseline time.Duration `json:"baselineNs"`
-}
-
 // ChurnLoad is load by what comes and goes. The zero value is none.
 type ChurnLoad struct {
 	// SessionRate is the number of sessions per second of the shape churn, which needs it; at most 100,000.
@@ -203,18 +167,11 @@ type ServerConfig struct {
 	Metrics func(context.Context) (string, error)
 }
 
-// GeneratorConfig is about the generator's thread and sockets.
+// GeneratorConfig is about the generator's thread.
 type GeneratorConfig struct {
 	// Pin ties the generator's thread, and no other, to processor CPU, 0 to 1,023.
 	Pin bool
 	CPU int
-	// Sockets of the generator, at most 64. Default 1 per 32,768 endpoints.
-	Sockets int
-	// Batch is the most datagrams of one system call. Default and limit 256.
-	Batch int
-	// ReadBuffer is what each socket asks of the kernel in bytes, at most 1 GiB; Result.Generator.ReadBuffer
-	// is what it got. Default 4 MiB; over TCP the kernel's choice.
-	ReadBuffer int
 }
 
 // Progress has functions that are called while runs are made; nil ones are not.
@@ -225,8 +182,14 @@ type Progress struct {
 	Run func(Result)
 }
 
-// maxOwnSockets bounds the endpoints with a socket each (a single source address).
-const maxOwnSockets = 1024
+const (
+	// socketEndpoints is the number of endpoints on one socket.
+	socketEndpoints = 1 << 15
+	// maxOwnSockets bounds the endpoints with a socket each (a single source address).
+	maxOwnSockets = 1024
+	// batch and ownBatch are the most datagrams of a system call of a socket for many endpoints, and for one.
+	batch, ownBatch = 256, 16
+)
 
 // maxCredits bounds the datagrams in flight in a closed loop.
 const maxCredits = 1 << 22
@@ -242,20 +205,11 @@ func (cfg Config) withDefaults(d Dialect) (Config, error) {
 	switch cfg.Shape {
 	case ShapeStar:
 		cfg.Players = cmp.Or(cfg.Players, DefaultPlayers)
-		cfg.Align = cmp.Or(cfg.Align, AlignMatch)
-	case ShapeHot:
-		cfg.Matches, cfg.Players = 1, 1
-	case ShapeNetcode:
-		cfg.Players = cmp.Or(cfg.Players, DefaultPlayers)
-		cfg.Align = cmp.Or(cfg.Align, AlignMatch)
-		cfg.Payload = cmp.Or(cfg.Payload, DefaultCommand)
-		cfg.Snapshot = cmp.Or(cfg.Snapshot, DefaultSnapshot)
 	case ShapeIdle:
 		cfg.Players = cmp.Or(cfg.Players, 1)
 	case ShapePairs, ShapeChurn:
 		cfg.Players = 1
 	}
-	cfg.Align = cmp.Or(cfg.Align, AlignEven)
 	cfg.Payload = cmp.Or(cfg.Payload, DefaultPayload)
 	cfg.Duration = cmp.Or(cfg.Duration, DefaultDuration)
 	cfg.Warmup = cmp.Or(cfg.Warmup, DefaultWarmup)
@@ -264,16 +218,8 @@ func (cfg Config) withDefaults(d Dialect) (Config, error) {
 	}
 	cfg.Drain = cmp.Or(cfg.Drain, DefaultDrain)
 	cfg.Endpoints.Keepalive = cmp.Or(cfg.Endpoints.Keepalive, DefaultKeepalive)
-	cfg.Generator.Batch = cmp.Or(cfg.Generator.Batch, DefaultBatch)
 	cfg.Churn.SessionLength = cmp.Or(cfg.Churn.SessionLength, time.Second)
 	cfg.Warmup = max(cfg.Warmup, 0)
-	if cfg.Control.AllocateRate > 0 {
-		cfg.Control.AllocateWorkers = cmp.Or(cfg.Control.AllocateWorkers, DefaultAllocateWorkers)
-	}
-	if cfg.loadsControlPlane() && (cfg.Rate > 0 || cfg.Window > 0) {
-		cfg.Control.Baseline = cmp.Or(cfg.Control.Baseline, cfg.Duration/2)
-	}
-	cfg.Control.Baseline = max(cfg.Control.Baseline, 0)
 	cfg.Endpoints.Transport = cmp.Or(cfg.Endpoints.Transport, TransportUDP)
 	if cfg.Endpoints.Sources.IsValid() {
 		cfg.Endpoints.Family = cmp.Or(cfg.Endpoints.Family, FamilyOf(cfg.Endpoints.Sources.Addr()))
@@ -281,14 +227,7 @@ func (cfg Config) withDefaults(d Dialect) (Config, error) {
 		cfg.Endpoints.Family = cmp.Or(cfg.Endpoints.Family, FamilyIPv4)
 		cfg.Endpoints.Sources = benchrig.DefaultSources(benchrig.Family(cfg.Endpoints.Family))
 	}
-	if err := cfg.check(d); err != nil {
-		return cfg, err
-	}
-	if cfg.ownSockets() {
-		cfg.Generator.Sockets, cfg.Generator.Batch = cfg.endpoints(), min(cfg.Generator.Batch, 16)
-	}
-	cfg.Generator.Sockets = cmp.Or(cfg.Generator.Sockets, 1+(cfg.endpoints()-1)>>15)
-	return cfg, nil
+	return cfg, cfg.check(d)
 }
 
 func (cfg *Config) endpoints() int { return cfg.Matches * (1 + cfg.Players) }
@@ -297,16 +236,11 @@ func (cfg *Config) ownSockets() bool {
 	return cfg.Endpoints.Sources.IsSingleIP() && !cfg.Endpoints.Transport.IsTCP()
 }
 
-func (cfg *Config) loadsControlPlane() bool {
-	return cfg.Control.BindRate > 0 || cfg.Control.AllocateWorkers > 0
-}
-
 // check returns an error about the first value out of its range, or values that exclude each other.
 func (cfg *Config) check(d Dialect) error {
 	for _, c := range []struct{ name, value, among string }{
-		{"shape", string(cfg.Shape), "pairs, star, hot, churn, idle, netcode"},
+		{"shape", string(cfg.Shape), "pairs, star, churn, idle"},
 		{"direction", string(cfg.Direction), "both, up, down"},
-		{"align", string(cfg.Align), "even, match, tick"},
 		{"transport", string(cfg.Endpoints.Transport), "udp, dtls, ws, wss"},
 		{"family", string(cfg.Endpoints.Family), "ipv4, ipv6"},
 	} {
@@ -323,16 +257,11 @@ func (cfg *Config) check(d Dialect) error {
 		{"Rate", cfg.Rate, 0, 1e8},
 		{"Window", float64(cfg.Window), 0, maxWindow},
 		{"Payload", float64(cfg.Payload), stampLen, maxPayload},
-		{"Snapshot", float64(cmp.Or(cfg.Snapshot, stampLen)), stampLen, maxSnapshot},
 		{"Duration", cfg.Duration.Seconds(), 1e-3, maxDuration.Seconds()},
 		{"Warmup", cfg.Warmup.Seconds(), 0, maxDuration.Seconds()},
 		{"Drain", cfg.Drain.Seconds(), 0, 60},
-		{"BindRate", cfg.Control.BindRate, 0, 1e7},
-		{"AllocateRate", cfg.Control.AllocateRate, 0, 1e6},
-		{"AllocateWorkers", float64(cfg.Control.AllocateWorkers), 0, 1024},
+		{"BindRate", cfg.BindRate, 0, 1e7},
 		{"CPU", float64(cfg.Generator.CPU), 0, 1023},
-		{"Sockets", float64(cfg.Generator.Sockets), 0, 64},
-		{"Batch", float64(cfg.Generator.Batch), 1, DefaultBatch},
 		{"session rate", cfg.Churn.SessionRate, 0, 1e5},
 		{"ReplaceRate", cfg.Churn.ReplaceRate, 0, 1e4},
 		{"session length", cfg.Churn.SessionLength.Seconds(), 0, maxDuration.Seconds()},
@@ -355,33 +284,26 @@ type conflict struct {
 }
 
 func (cfg *Config) conflicts(d Dialect) []conflict {
-	_, reserves := d.(benchrig.Reserver)
 	_, replaces := d.(benchrig.Replacer)
 	_, plays := d.(benchrig.Churner)
 	c, connects := d.(benchrig.Connector)
 	e := &cfg.Endpoints
-	udp, churn, netcode := e.Transport == TransportUDP, cfg.Shape == ShapeChurn, cfg.Shape == ShapeNetcode
+	udp, churn := e.Transport == TransportUDP, cfg.Shape == ShapeChurn
 	flows := 2 * cfg.Matches * cfg.Players
 	return []conflict{
-		{cfg.Control.AllocateWorkers > 0 && !reserves, d.Name() + " has no API to ask for allocations"},
 		{cfg.Churn.ReplaceRate > 0 && !replaces, d.Name() + " cannot replace matches"},
-		{cfg.Churn.ReplaceRate > 0 && (cfg.Rate == 0 || cfg.Control.BindRate > 0 || e.Sources.IsSingleIP() ||
+		{cfg.Churn.ReplaceRate > 0 && (cfg.Rate == 0 || cfg.BindRate > 0 || e.Sources.IsSingleIP() ||
 			cfg.Shape != ShapePairs && cfg.Shape != ShapeStar),
 			"ReplaceRate is for pairs and stars with Rate, many addresses and no BindRate"},
 		{cfg.Churn.ReplaceRate > 0 && !udp, fmt.Sprintf("matches are replaced over udp, not %s", e.Transport)},
 		{churn && !plays, d.Name() + " cannot play sessions"},
 		{churn && cfg.Churn.SessionRate <= 0, "the shape churn needs a session rate"},
 		{churn && !udp, fmt.Sprintf("the sessions of shape churn are over udp, not %s", e.Transport)},
-		{netcode && (cfg.Rate == 0 || cfg.Direction != DirectionBoth), "the shape netcode needs Rate, and both directions"},
-		{!netcode && cfg.Snapshot != 0, "Snapshot is for the shape netcode"},
 		{cfg.Rate > 0 && cfg.Window > 0, "Rate and Window exclude each other"},
 		{cfg.Window*flows > maxCredits, fmt.Sprintf("a window of %d for %d flows, limit %d in all", cfg.Window, flows, maxCredits)},
-		{cfg.Control.Baseline > 0 && (cfg.Control.Baseline >= cfg.Duration || !cfg.loadsControlPlane()),
-			"Baseline is a part of Duration before BINDs or allocations begin"},
 		{FamilyOf(e.Sources.Addr()) != e.Family, fmt.Sprintf("sources %v are not of the family %s", e.Sources, e.Family)},
 		{!udp && !(connects && c.Carries(benchrig.Transport(e.Transport))),
 			fmt.Sprintf("%s has no meaning over %s, only over udp", d.Name(), e.Transport)},
-		{cfg.Generator.Sockets > cfg.Matches, "more sockets than matches"},
 		{cfg.ownSockets() && cfg.endpoints() > maxOwnSockets,
 			fmt.Sprintf("%d endpoints on one address, limit %d", cfg.endpoints(), maxOwnSockets)},
 	}

@@ -51,10 +51,9 @@ func TestPlanAddresses(t *testing.T) {
 func TestPlanLinks(t *testing.T) {
 	for _, cfg := range []Config{
 		{Matches: 7},
-		{Shape: ShapeHot},
 		{Shape: ShapeStar, Matches: 3, Players: 5},
-		{Shape: ShapeStar, Matches: 3, Players: 5, Direction: DirectionUp, Align: AlignTick},
-		{Shape: ShapeStar, Matches: 3, Players: 5, Direction: DirectionDown, Align: AlignEven},
+		{Shape: ShapeStar, Matches: 3, Players: 5, Direction: DirectionUp},
+		{Shape: ShapeStar, Matches: 3, Players: 5, Direction: DirectionDown},
 	} {
 		p := planOf(t, cfg)
 		seen := map[[2]int]bool{}
@@ -73,7 +72,11 @@ func TestPlanLinks(t *testing.T) {
 				t.Errorf("%+v: group %d follows %d", cfg, l.Group, group)
 			}
 			group = l.Group
-			if cfg.Align == AlignTick && group != 0 || cfg.Align == AlignEven && group != i {
+			want := i // Each flow has its own.
+			if cfg.Shape == ShapeStar {
+				want, _ = p.Match(l.From)
+			}
+			if group != want {
 				t.Errorf("%+v: link %d is of group %d", cfg, i, group)
 			}
 		}
@@ -113,7 +116,6 @@ func TestConfigRefused(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"shape":       {Shape: "cube"},
 		"direction":   {Direction: "left"},
-		"align":       {Align: "odd"},
 		"payload":     {Payload: stampLen - 1},
 		"large":       {Payload: maxPayload + 1},
 		"players":     {Shape: ShapeStar, Players: 256},
@@ -121,8 +123,7 @@ func TestConfigRefused(t *testing.T) {
 		"window":      {Window: maxWindow, Matches: 200},
 		"rate":        {Rate: -1},
 		"duration":    {Duration: 2 * time.Hour},
-		"batch":       {Generator: GeneratorConfig{Batch: 257}},
-		"sockets":     {Generator: GeneratorConfig{Sockets: 3}, Matches: 2},
+		"traffic":     {Traffic: "chess"},
 		"churn":       {Shape: ShapeChurn, Churn: ChurnLoad{SessionRate: 1}}, // Direct cannot play sessions.
 		"family":      {Endpoints: EndpointConfig{Sources: netip.MustParsePrefix("fd00::/8"), Family: FamilyIPv4}},
 		"no family":   {Endpoints: EndpointConfig{Family: "ipv5"}},

@@ -70,27 +70,11 @@
 //     when a rate near it has passed, because such pauses may last. A run that the
 //     generator limited does not pass: if nothing but the generator failed at the
 //     lowest rate that failed, the result is a lower bound of the server's maximum.
-//   - Work of the control plane beside the datagrams, BINDs and allocations over HTTP, begins
-//     after Config.Control.Baseline, so that one result has forwarding without and with it
-//     ([Control]). The Go runtime of this process makes the calls, which takes time
-//     from the generator's thread if they share a core: compare the lag of both parts.
 //   - Matches that come and go (Config.Churn.ReplaceRate): a live match falls silent when a new
 //     one is connected, and its endpoints are used again when the relay has reported the end of their
 //     allocations ([Replacement]).
 //   - A run whose context ends reports on the part before. Datagrams in flight
 //     then still have the time of the drain to arrive, so that losses are real.
-//
-// # Games
-//
-// The shape netcode sends what games send: each endpoint is a driver of package
-// client/netcode, connected through the relay, with a command per player and tick up and a
-// snapshot down. Offered, sent, delivered and lost then count these messages, from
-// game to game. Latency includes the drivers of both sides, which run in the
-// generator's thread. CPU time per datagram counts all datagrams that the relay
-// forwarded, with acknowledgements and heartbeats. Drivers process a datagram when it
-// arrives, not with their next tick. There are no sockets, goroutines or allocations
-// per player, so that one core carries thousands. The header of the dialect has to
-// identify the sender.
 //
 // # Limits
 //

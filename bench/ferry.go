@@ -24,8 +24,6 @@ type FerryConfig struct {
 	Region string
 	// Relay replaces the UDP address that the API advertises. Zero: as advertised.
 	Relay netip.AddrPort
-	// Workers is how many matches are reserved at a time, 1 to 256. 0 = 4.
-	Workers int
 	// AllowRemote permits a BaseURL outside of loopback.
 	AllowRemote bool
 	// TLS is for an API over https and a relay over wss. Nil: the system's authorities are trusted.

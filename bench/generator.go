@@ -40,7 +40,6 @@ type generator struct {
 	rebind      rebinder     // after a restart of the relay
 	reconnector *reconnector // nil over UDP
 	keep        keepaliveTimer
-	play        *netplay  // of the shape netcode, else nil
 	replacer    *replacer // with ReplaceRate, else nil
 
 	nextMaintenance int64
@@ -58,12 +57,9 @@ func newGenerator(cfg *Config, rig *benchrig.Rig, run uint32) *generator {
 		size = max(size, len(f.Prefix)+cfg.Payload+rig.Overhead(f.From))
 		g.relays[f.Dst] = true // A relay sends from where it receives.
 	}
-	if cfg.Shape == ShapeNetcode {
-		size = benchrig.MaxDatagram
-	}
-	g.sender = sender{rig: rig, run: run, flows: g.flows, keep: &g.keep, netcode: cfg.Shape == ShapeNetcode}
+	g.sender = sender{rig: rig, run: run, flows: g.flows, keep: &g.keep}
 	for _, s := range rig.Sockets {
-		g.sender.out = append(g.sender.out, newOutgoing(s, cfg.Generator.Batch, size))
+		g.sender.out = append(g.sender.out, newOutgoing(s, rig.Plan.Batch, size))
 	}
 	g.loop = newCredits(len(g.flows), cfg.Window)
 	g.times = newPhases(cfg) // From here on little time may pass.
@@ -71,11 +67,7 @@ func newGenerator(cfg *Config, rig *benchrig.Rig, run uint32) *generator {
 	g.recorder = newRecorder(&g.times, g.schedule, rig)
 	g.sender.recorder = g.recorder
 	g.reconnector = newReconnector(g)
-	from := g.times.start
-	if cfg.Control.Baseline > 0 {
-		from = g.times.split
-	}
-	g.binds = newBinds(from, g.times.split, cfg.Control.BindRate, len(rig.Endpoints))
+	g.binds = newBinds(g.times.start, g.times.measure, cfg.BindRate, len(rig.Endpoints))
 	return g
 }
 
@@ -143,9 +135,6 @@ func (g *generator) runMaintenance(ctx context.Context, now int64) {
 	if g.reconnector != nil {
 		g.reconnector.reconnect(ctx, now)
 	}
-	if g.play != nil && now < g.times.start {
-		g.play.keepConnected()
-	}
 	if g.cfg.Window > 0 {
 		g.loop.restoreStalled(g.flows, now)
 	}
@@ -163,15 +152,12 @@ func (g *generator) sendKeepalive(ep int) {
 func (g *generator) send(now int64) int {
 	n := 0
 	switch {
-	case now < g.times.start && g.play == nil:
+	case now < g.times.start:
 		return 0
 	case g.schedule != nil:
 		n = g.sendDue(now)
 	case g.cfg.Window > 0 && now < g.times.end:
 		n = g.sendCredits(now)
-	}
-	if g.play != nil {
-		g.play.updateDirty(now, g)
 	}
 	n += g.binds.send(&g.sender, now, g.times.end)
 	n += g.rebind.send(&g.sender)
@@ -179,9 +165,6 @@ func (g *generator) send(now int64) int {
 		n += g.replacer.startMatches(now)
 	}
 	g.sender.flushAll()
-	if g.play != nil {
-		g.play.countQueued(g.recorder)
-	}
 	return n
 }
 
@@ -191,19 +174,13 @@ func (g *generator) sendDue(now int64) int {
 		if next.due > now || next.due >= g.times.end {
 			return n
 		}
-		switch {
-		case g.play != nil:
-			g.play.queueMessage(g, next.flow, next.due)
-		case g.replacer != nil:
-			flow := g.replacer.flowAt(next.flow)
-			g.sender.queue(flow, next.size, next.due)
+		flow := next.flow
+		if g.replacer != nil {
+			flow = g.replacer.flowAt(next.flow)
 			g.replacer.recordActive(flow, next.due)
-		default:
-			g.sender.queue(next.flow, next.size, next.due)
 		}
-		if g.schedule.advance() && g.play != nil {
-			g.play.updateDirty(now, g) // One Flush sends only the newest message of a flow.
-		}
+		g.sender.queue(flow, next.size, next.due)
+		g.schedule.advance()
 	}
 	return burst
 }
@@ -227,9 +204,6 @@ func (g *generator) accountBatch(socket int32, n int) {
 		from, pkt, truncated := s.Conn.At(i)
 		g.accountDatagram(socket, s, from, pkt, truncated, now)
 	}
-	if g.play != nil {
-		g.play.updateDirty(now, g) // The datagrams are valid until the next batch.
-	}
 }
 
 func (g *generator) accountDatagram(socket int32, s *benchrig.Socket, from endpoint.Endpoint, pkt []byte, truncated bool, now int64) {
@@ -241,10 +215,6 @@ func (g *generator) accountDatagram(socket int32, s *benchrig.Socket, from endpo
 	if pkt = g.rig.Decrypt(owner, pkt); pkt != nil {
 		g.reconnector.heard(owner, now)
 	}
-	if g.play != nil {
-		g.accountDriverDatagram(owner, from, pkt, truncated, now)
-		return
-	}
 	st, ok := parseStamp(pkt[min(s.Offset, len(pkt)):])
 	if !ok || st.run != g.run || int(st.flow) >= len(g.flows) {
 		g.countOther(pkt, from, ok, owner, now)
@@ -255,38 +225,25 @@ func (g *generator) accountDatagram(socket int32, s *benchrig.Socket, from endpo
 	switch {
 	case f.arrives != socket || f.local != local:
 		g.recorder.count.misdelivered += g.recorder.measured(st.due)
-	case truncated || g.cfg.Traffic == nil && len(pkt) != int(f.size): // Traffic has sizes that the check of the stamp covers.
+	case truncated || g.cfg.Traffic == "" && len(pkt) != int(f.size): // Traffic has sizes that the check of the stamp covers.
 		g.recorder.count.corrupt += g.recorder.measured(st.due)
 	default:
 		g.account(f, &st, now)
 	}
 }
 
-func (g *generator) accountDriverDatagram(ep int32, from endpoint.Endpoint, pkt []byte, truncated bool, now int64) {
-	switch {
-	case truncated:
-		g.recorder.errors["datagram that was cut off"]++
-	case ep < 0 || !g.play.queueReceived(ep, pkt, now, g):
-		g.countOther(pkt, from, false, ep, now)
-	default:
-		g.recorder.count.arrived++
-	}
-}
-
-// account reports whether it was the first datagram with its number.
-func (g *generator) account(f *flow, st *stamp, now int64) bool {
+func (g *generator) account(f *flow, st *stamp, now int64) {
 	credit := st.seq + 1 - f.window.next
 	switch g.recorder.recordArrival(f, st, now) {
 	case arrivedInOrder:
 	case arrivedReordered:
 		credit = 0 // given when it was overtaken
 	default:
-		return false
+		return
 	}
 	if g.cfg.Window > 0 {
 		g.loop.creditArrival(f, int32(st.flow), credit, now)
 	}
-	return true
 }
 
 // countOther counts a packet that is no datagram of this run.
@@ -305,7 +262,6 @@ func (g *generator) countOther(pkt []byte, from endpoint.Endpoint, stamped bool,
 	case "", benchrig.Accepted:
 		return
 	case benchrig.Answer:
-		g.recorder.count.bindsAnswered++
 		g.binds.recordAnswer(int(ep), now)
 		g.rebind.answer(ep, now)
 		return

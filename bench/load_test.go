@@ -3,13 +3,10 @@ package bench
 import (
 	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"net/netip"
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
@@ -45,7 +42,7 @@ func TestBinds(t *testing.T) {
 		t.Errorf("%d under way", b.pendingCount)
 	}
 	b.recordAnswer(2, late) // Too late.
-	c := b.report(10, 10+int64(time.Second))
+	c := b.report(time.Second)
 	if c.Sent != 2 || c.Answered != 1 || c.AnsweredRate != 1 || c.Latency.Samples != 1 || c.Latency.Max < 10_000 || c.Latency.Max > 10_100 {
 		t.Errorf("%+v", c)
 	}
@@ -55,70 +52,9 @@ func TestBinds(t *testing.T) {
 	if ep, ok := b.takeEndpoint(late + 1); !ok || ep != 1 {
 		t.Errorf("endpoint %d, %v, want 1", ep, ok)
 	}
-	if none := newBinds(0, 0, 0, 3); none.rate != 0 || none.pending != nil {
+	if none := newBinds(0, 0, 0, 3); none.pending != nil || none.report(1) != nil {
 		t.Error("memory for no BINDs")
 	}
-}
-
-type refusingDialect struct {
-	benchrig.Direct
-	n int
-}
-
-func (r *refusingDialect) Reserve(context.Context) error {
-	switch r.n++; r.n % 3 {
-	case 0:
-		return fmt.Errorf("allocate: %w", &api.Problem{Status: 429})
-	case 1:
-		return errors.New("no route")
-	}
-	return nil
-}
-
-// TestAllocatingRefused verifies that refused calls are counted by name and
-// have no latency.
-func TestAllocatingRefused(t *testing.T) {
-	t.Parallel()
-	cfg := Config{Control: ControlLoad{AllocateWorkers: 1, AllocateRate: 9}, Drain: 15 * time.Second}
-	b := testbed{dialect: &refusingDialect{}}
-	begin := time.Now()
-	a := b.newAllocationLoad(&cfg, begin, begin.Add(time.Second))
-	a.Run(t.Context())
-	r := Result{Errors: map[string]uint64{"allocate failed": 1}}
-	c := a.report(&r)
-	if c.Offered != 9 || c.Sent == 0 || c.Answered+c.Refused != c.Sent || c.Latency.Samples != c.Answered {
-		t.Errorf("%+v", c)
-	}
-	if r.Errors["allocate failed"]+r.Errors["allocate refused with status 429"] != 1+c.Refused {
-		t.Errorf("%+v, errors %v", c, r.Errors)
-	}
-	if a = (&testbed{dialect: benchrig.Direct{}}).newAllocationLoad(&Config{}, begin, begin); a.report(&r) != nil {
-		t.Error("a report on nothing")
-	}
-}
-
-// TestAllocatingCutShort: calls interrupted by the end of ctx do not count.
-func TestAllocatingCutShort(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	b := testbed{dialect: hangingDialect{cancel: cancel}}
-	begin := time.Now()
-	a := b.newAllocationLoad(&Config{Control: ControlLoad{AllocateWorkers: 1}}, begin, begin.Add(time.Hour))
-	a.Run(ctx)
-	r := Result{Errors: map[string]uint64{}}
-	if c := a.report(&r); c.Sent != 0 || len(r.Errors) != 0 || c.Duration > time.Minute {
-		t.Errorf("%+v, errors %v", c, r.Errors)
-	}
-}
-
-type hangingDialect struct {
-	benchrig.Direct
-	cancel func()
-}
-
-func (h hangingDialect) Reserve(ctx context.Context) error {
-	h.cancel()
-	<-ctx.Done()
-	return ctx.Err()
 }
 
 func TestKeepaliveTimer(t *testing.T) {

@@ -284,7 +284,7 @@ func TestLagOfABatch(t *testing.T) {
 		g.sender.queue(0, g.cfg.Payload, g.times.measure+int64(n)*1e6)
 	}
 	g.recorder.recordSent(o, late, benchrig.SendResult{}, g.times.measure+late*1e6)
-	lag := newLatency(g.recorder.portions[1].lag, 0, false)
+	lag := newLatency(g.recorder.interval.lag, 0, false)
 	within2(t, "samples", lag.Samples, late)
 	within2(t, "least", lag.Min, time.Millisecond)
 	within2(t, "median", lag.P50, 51*time.Millisecond)
@@ -315,7 +315,7 @@ func TestGaps(t *testing.T) {
 	up := lyingConfig()
 	up.Direction = DirectionUp
 	traffic := lyingConfig()
-	traffic.Traffic, traffic.Matches, traffic.Rate = unevenTraffic(), 1, 0
+	traffic.Traffic, traffic.traffic, traffic.Matches, traffic.Rate = "uneven", unevenTraffic(), 1, 0
 	const restart = 4100 * time.Millisecond
 	for name, c := range map[string]struct {
 		cfg   Config

@@ -34,14 +34,10 @@ type reading struct {
 }
 
 func newObserver(g *generator, serverPID int) *observer {
-	o := &observer{
+	return &observer{
 		cfg: g.cfg, recorder: g.recorder, marks: []int64{g.times.measure, g.times.end}, end: g.times.end,
 		serverPID: serverPID, generatorPID: os.Getpid(), before: readSystem(),
 	}
-	if g.cfg.Control.Baseline > 0 {
-		o.marks = []int64{g.times.measure, g.times.split, g.times.end}
-	}
-	return o
 }
 
 // progressInterval is the time between two looks for seconds that are over.

@@ -7,13 +7,16 @@ import (
 func (cfg *Config) plan() (benchrig.Plan, error) {
 	p := benchrig.Plan{
 		Matches: cfg.Matches, Players: cfg.Players, Payload: cfg.Payload, Stride: 2,
-		AllowRemote: cfg.Endpoints.AllowRemote, BindRate: cfg.Control.BindRate, Keepalive: cfg.Endpoints.Keepalive,
-		Sockets: cfg.Generator.Sockets, ReadBuffer: cfg.Generator.ReadBuffer, Batch: cfg.Generator.Batch,
+		AllowRemote: cfg.Endpoints.AllowRemote, BindRate: cfg.BindRate, Keepalive: cfg.Endpoints.Keepalive,
+		Sockets: min(1+(cfg.endpoints()-1)/socketEndpoints, cfg.Matches), Batch: batch,
 		Transport: benchrig.Transport(cfg.Endpoints.Transport),
+	}
+	if cfg.ownSockets() {
+		p.Sockets, p.Batch = cfg.endpoints(), ownBatch
 	}
 	p.Spare = cfg.spareMatches()
 	p.Matches += p.Spare
-	if cfg.Players > 1 || cfg.Shape == ShapeStar || cfg.Shape == ShapeNetcode {
+	if cfg.Players > 1 || cfg.Shape == ShapeStar {
 		p.Stride = 256
 	}
 	if err := p.Place(cfg.Endpoints.Sources); err != nil {
@@ -22,12 +25,7 @@ func (cfg *Config) plan() (benchrig.Plan, error) {
 	for m := range p.Matches {
 		p.Flows = append(p.Flows, cfg.links(m)...)
 	}
-	switch cfg.Align {
-	case AlignTick:
-		for i := range p.Flows {
-			p.Flows[i].Group = 0
-		}
-	case AlignEven:
+	if cfg.Shape != ShapeStar { // Due times are spread evenly.
 		for i := range p.Flows {
 			p.Flows[i].Group = i
 		}

@@ -39,14 +39,14 @@ var trafficProfiles = []trafficProfile{
 		burstFlow{601, []uint16{53}, 100 * time.Microsecond},
 		burstFlow{601, []uint16{56}, 100 * time.Microsecond},
 	},
-	{ // client/netcode: ferry bench --shape netcode --matches 1 --players 8 --tick 20 --snapshot 3000
+	{ // client/netcode: 8 players, 20 ticks a second, snapshots of 3,000 bytes
 		"netcode-8p-20hz", 8,
 		burstFlow{200, []uint16{72}, 0},
 		burstFlow{200, []uint16{1362, 1362, 330}, 0},
 	},
 }
 
-// TrafficProfiles returns the names of the profiles of [TrafficProfile].
+// TrafficProfiles returns the names of the games' traffic that [Config] has.
 func TrafficProfiles() (names []string) {
 	for _, p := range trafficProfiles {
 		names = append(names, p.name)
@@ -54,31 +54,31 @@ func TrafficProfiles() (names []string) {
 	return names
 }
 
-// TrafficProfile returns the traffic of a game, by the name of its profile; it is the same each
-// time. Players replaces the number of the profile unless it is 0. Errors wrap [ErrConfig].
-func TrafficProfile(name string, players int) (*Traffic, error) {
+// newTraffic returns what a match of a profile sends; it is the same each time. Players replaces the
+// number of the profile unless it is 0.
+func newTraffic(name string, players int) (*traffic, error) {
 	i := slices.IndexFunc(trafficProfiles, func(p trafficProfile) bool { return p.name == name })
 	if i < 0 {
 		return nil, fmt.Errorf("%w: traffic %q is not one of %s", ErrConfig, name, strings.Join(TrafficProfiles(), ", "))
 	}
 	p := &trafficProfiles[i]
-	t := &Traffic{Name: name, Players: cmp.Or(players, p.players), Cycle: profileCycle}
-	if t.Players < 1 || t.Players > maxPlayers {
-		return nil, fmt.Errorf("%w: Players is %d, not in 1 to %d", ErrConfig, t.Players, maxPlayers)
+	t := &traffic{players: cmp.Or(players, p.players), cycle: profileCycle}
+	if t.players < 1 || t.players > maxPlayers {
+		return nil, fmt.Errorf("%w: Players is %d, not in 1 to %d", ErrConfig, t.players, maxPlayers)
 	}
 	random := rand.New(rand.NewPCG(0, 0))
-	for player := range t.Players {
+	for player := range t.players {
 		phase := time.Duration(random.Float64() * float64(profileCycle) / float64(p.up.bursts))
 		p.up.each(phase, random, func(at time.Duration, size uint16) {
-			t.Datagrams = append(t.Datagrams, TrafficDatagram{At: at, Size: size, Player: uint8(player)})
+			t.datagrams = append(t.datagrams, trafficDatagram{at: at, size: size, player: uint8(player)})
 		})
 	}
 	p.down.each(0, random, func(at time.Duration, size uint16) {
-		for player := range t.Players {
-			t.Datagrams = append(t.Datagrams, TrafficDatagram{At: at, Size: size, Player: uint8(player), Down: true})
+		for player := range t.players {
+			t.datagrams = append(t.datagrams, trafficDatagram{at: at, size: size, player: uint8(player), down: true})
 		}
 	})
-	slices.SortStableFunc(t.Datagrams, func(a, b TrafficDatagram) int { return cmp.Compare(a.At, b.At) })
+	slices.SortStableFunc(t.datagrams, func(a, b trafficDatagram) int { return cmp.Compare(a.at, b.at) })
 	return t, nil
 }
 

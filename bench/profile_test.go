@@ -22,16 +22,16 @@ func TestTrafficProfiles(t *testing.T) {
 		part := regexp.MustCompile(`-(\d+)p-(\d+)hz$`).FindStringSubmatch(name)
 		players, _ := strconv.Atoi(part[1])
 		tick, _ := strconv.ParseFloat(part[2], 64)
-		traffic, err := TrafficProfile(name, 0)
+		traffic, err := newTraffic(name, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if traffic.Name != name || traffic.Players != players || traffic.check() != nil {
-			t.Errorf("%q: %d players, %v", traffic.Name, traffic.Players, traffic.check())
+		if traffic.players != players {
+			t.Errorf("%s: %d players", name, traffic.players)
 		}
-		flows := map[string][]TrafficDatagram{}
-		for _, d := range traffic.Datagrams {
-			flow := fmt.Sprint(d.Player, d.Down)
+		flows := map[string][]trafficDatagram{}
+		for _, d := range traffic.datagrams {
+			flow := fmt.Sprint(d.player, d.down)
 			flows[flow] = append(flows[flow], d)
 		}
 		if len(flows) != 2*players {
@@ -39,28 +39,28 @@ func TestTrafficProfiles(t *testing.T) {
 		}
 		for flow, all := range flows {
 			want := trafficProfiles[i].up
-			if all[0].Down {
+			if all[0].down {
 				want = trafficProfiles[i].down
 			}
 			n := len(want.sizes)
-			if got := float64(len(all)/n) / traffic.Cycle.Seconds(); got < 0.99*tick || got > 1.01*tick {
+			if got := float64(len(all)/n) / traffic.cycle.Seconds(); got < 0.99*tick || got > 1.01*tick {
 				t.Errorf("%s, %s: %.1f bursts a second", name, flow, got)
 			}
-			interval := traffic.Cycle / time.Duration(want.bursts)
+			interval := traffic.cycle / time.Duration(want.bursts)
 			for k, d := range all {
 				first := all[k-k%n]
-				if d.At != first.At || d.Size != want.sizes[k%n] {
+				if d.at != first.at || d.size != want.sizes[k%n] {
 					t.Fatalf("%s, %s: datagram %d is %+v of the burst %+v", name, flow, k, d, first)
 				}
-				if off := (d.At - all[0].At - time.Duration(k/n)*interval).Abs(); off > want.jitter+time.Microsecond*10 {
+				if off := (d.at - all[0].at - time.Duration(k/n)*interval).Abs(); off > want.jitter+time.Microsecond*10 {
 					t.Fatalf("%s, %s: burst %d is %v off", name, flow, k/n, off)
 				}
-				if d.Down && d.At != flows["0 true"][k].At {
-					t.Fatalf("%s, %s: datagram %d at %v, that of player 0 at %v", name, flow, k, d.At, flows["0 true"][k].At)
+				if d.down && d.at != flows["0 true"][k].at {
+					t.Fatalf("%s, %s: datagram %d at %v, that of player 0 at %v", name, flow, k, d.at, flows["0 true"][k].at)
 				}
 			}
 		}
-		if again, err := TrafficProfile(name, 0); err != nil || !reflect.DeepEqual(traffic, again) {
+		if again, err := newTraffic(name, 0); err != nil || !reflect.DeepEqual(traffic, again) {
 			t.Errorf("%s is another each time: %v", name, err)
 		}
 	}
@@ -69,9 +69,9 @@ func TestTrafficProfiles(t *testing.T) {
 // TestTrafficProfilePlayers: the number of players is replaced, and a wrong one or a wrong name is an error.
 func TestTrafficProfilePlayers(t *testing.T) {
 	name := TrafficProfiles()[0]
-	traffic, err := TrafficProfile(name, 7)
-	if err != nil || traffic.Players != 7 || len(traffic.Datagrams) != 7*2*300 || slices.ContainsFunc(traffic.Datagrams,
-		func(d TrafficDatagram) bool { return d.Player > 6 }) {
+	traffic, err := newTraffic(name, 7)
+	if err != nil || traffic.players != 7 || len(traffic.datagrams) != 7*2*300 || slices.ContainsFunc(traffic.datagrams,
+		func(d trafficDatagram) bool { return d.player > 6 }) {
 		t.Errorf("%+v, %v", traffic, err)
 	}
 	for want, c := range map[string]struct {
@@ -81,7 +81,7 @@ func TestTrafficProfilePlayers(t *testing.T) {
 		"Players is 256, not in 1 to 255": {name, 256}, "Players is -1": {name, -1},
 		`traffic "game.pcapng" is not one of ` + name + ", ": {"game.pcapng", 0},
 	} {
-		if _, err := TrafficProfile(c.name, c.players); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
+		if _, err := newTraffic(c.name, c.players); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}

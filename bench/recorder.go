@@ -14,19 +14,17 @@ import (
 // datagram, in ns.
 const startDelay = int64(20 * time.Millisecond)
 
-// phases are the times of a run, ns of sock.Now: warm-up, measured interval and drain. The load on the
-// control plane begins at split. The generator's goroutine owns them; an interrupt moves end and
-// stop forward.
+// phases are the times of a run, ns of sock.Now: warm-up, measured interval and drain. The
+// generator's goroutine owns them; an interrupt moves end and stop forward.
 type phases struct {
-	start, measure, split, end, stop int64
-	drain                            int64
-	interrupted                      bool
+	start, measure, end, stop int64
+	drain                     int64
+	interrupted               bool
 }
 
 func newPhases(cfg *Config) phases {
 	p := phases{start: sock.Now() + startDelay, drain: int64(cfg.Drain)}
 	p.measure = p.start + int64(cfg.Warmup)
-	p.split = p.measure + int64(cfg.Control.Baseline)
 	p.end = p.measure + int64(cfg.Duration)
 	p.stop = p.end + p.drain
 	return p
@@ -36,12 +34,6 @@ func (p *phases) interrupt(now int64) {
 	if !p.interrupted && now < p.end {
 		p.interrupted, p.end, p.stop = true, now, now+p.drain
 	}
-}
-
-// controlled is empty if the run ended before it.
-func (p *phases) controlled() (from, end int64) {
-	end = max(p.end, p.measure)
-	return min(max(p.split, p.measure), end), end
 }
 
 // recorder counts what a run sends and what arrives. The generator's goroutine owns it, except for
@@ -54,7 +46,7 @@ type recorder struct {
 	count    counters
 	errors   map[string]uint64
 	gaps     gaps
-	portions [2]portion // of the measured interval, before and after split
+	interval portion // the measured one
 
 	first   int64 // when the first of seconds begins
 	seconds []second
@@ -68,12 +60,12 @@ type recorder struct {
 
 // counters are of the measured interval, unless a field says otherwise.
 type counters struct {
-	duplicated, reordered, late                   uint64
-	corrupt, misdelivered                         uint64
-	sendCalls, sendEntries, recvCalls, recvSlots  uint64
-	busy                                          int64 // ns
-	allQueued, allFailed, allDelivered            uint64
-	bindsSent, bindsAnswered, keepalives, arrived uint64 // whole run
+	duplicated, reordered, late                  uint64
+	corrupt, misdelivered                        uint64
+	sendCalls, sendEntries, recvCalls, recvSlots uint64
+	busy                                         int64 // ns
+	allQueued, allFailed, allDelivered           uint64
+	keepalives, arrived                          uint64 // whole run
 }
 
 // second has the counters of one second by the clock. They are final once
@@ -91,11 +83,8 @@ type live struct {
 
 // newRecorder lets one of the seconds begin with the measured interval.
 func newRecorder(times *phases, s schedule, rig *benchrig.Rig) *recorder {
-	r := &recorder{times: times, schedule: s, sockets: rig.Sockets, errors: map[string]uint64{}}
+	r := &recorder{times: times, schedule: s, sockets: rig.Sockets, errors: map[string]uint64{}, interval: newPortion()}
 	r.gaps.endpoints = make([]gap, len(rig.Endpoints))
-	for i := range r.portions {
-		r.portions[i] = newPortion()
-	}
 	r.first = times.measure - (times.measure-times.start+1e9-1)/1e9*1e9
 	r.seconds = make([]second, (times.stop-r.first)/1e9+2)
 	for i := range r.seconds {
@@ -151,28 +140,6 @@ func (r *recorder) recordSent(o *outgoing, n int, res benchrig.SendResult, now i
 	o.used, o.dues, o.portion = 0, o.dues[:0], nil
 }
 
-func (r *recorder) recordDriverBatch(n int, res benchrig.SendResult) {
-	if r.measured(sock.Now()) == 1 {
-		r.count.sendCalls++
-		r.count.sendEntries += uint64(n)
-	}
-	if res.Failed > 0 {
-		r.errors["datagram refused by the generator's kernel"] += uint64(res.Failed)
-	}
-	if res.Blocked > 0 {
-		r.errors["datagram not sent over a blocked connection"] += uint64(res.Blocked)
-	}
-}
-
-func (r *recorder) recordMessage(due, now int64) {
-	r.count.allQueued++
-	r.now.sent++
-	if p := r.portionOf(due); p != nil {
-		p.queued++
-		record(p.lag, now-due)
-	}
-}
-
 func (r *recorder) recordReceived(n int, now int64) {
 	if now >= r.times.measure && now < r.times.end {
 		r.count.recvCalls++
@@ -215,7 +182,7 @@ func (r *recorder) measured(due int64) uint64 {
 	return 0
 }
 
-// portion is what the generator counts in a part of the measured interval.
+// portion is what the generator counts of the datagrams due in the measured interval.
 type portion struct {
 	queued, failed, blocked, delivered uint64
 	latency, lag                       *hdrhistogram.Histogram
@@ -223,41 +190,12 @@ type portion struct {
 
 func newPortion() portion { return portion{latency: newHistogram(3), lag: newHistogram(3)} }
 
-func (p *portion) add(o *portion) {
-	p.queued += o.queued
-	p.failed += o.failed
-	p.blocked += o.blocked
-	p.delivered += o.delivered
-	p.latency.Merge(o.latency)
-	p.lag.Merge(o.lag)
-}
-
 // portionOf is nil outside of the measured interval.
 func (r *recorder) portionOf(due int64) *portion {
-	switch {
-	case due < r.times.measure || due >= r.times.end:
+	if due < r.times.measure || due >= r.times.end {
 		return nil
-	case due < r.times.split:
-		return &r.portions[0]
 	}
-	return &r.portions[1]
-}
-
-func (r *recorder) part(p *portion, from, to int64) Part {
-	result := Part{
-		Duration: time.Duration(to - from), Offered: p.queued, Sent: p.queued - p.failed - p.blocked, Delivered: p.delivered,
-		Lag: newLatency(p.lag, 0, false),
-	}
-	if r.schedule != nil {
-		result.Offered = r.schedule.before(to) - r.schedule.before(from)
-	}
-	result.Lost = result.Sent - min(result.Delivered, result.Sent)
-	result.Latency = newLatency(p.latency, missing(result.Delivered, result.Offered), true)
-	result.LossRatio = lossRatio(result.Delivered, result.Offered)
-	if to > from {
-		result.DeliveredRate = float64(result.Delivered) / result.Duration.Seconds()
-	}
-	return result
+	return &r.interval
 }
 
 func (r *recorder) drops() (n uint64) {
@@ -291,19 +229,19 @@ func (r *recorder) allSeconds() (all []Second) {
 
 // forwarding reports on the measured interval, which ended at a time, but for its WireBytes.
 func (r *recorder) forwarding(end int64) (f Forwarding, latency, lag Latency) {
-	whole := newPortion()
-	for i := range r.portions {
-		whole.add(&r.portions[i])
-	}
-	c, p := &r.count, r.part(&whole, r.times.measure, end)
+	c, p := &r.count, &r.interval
 	f = Forwarding{
-		Offered: p.Offered, Sent: p.Sent, SendFailed: whole.failed, Blocked: whole.blocked, Unsent: missing(whole.queued, p.Offered),
-		Delivered: p.Delivered, Lost: p.Lost, Duplicated: c.duplicated, Reordered: c.reordered, Late: c.late,
-		Corrupt: c.corrupt, Misdelivered: c.misdelivered,
-		Measured: p.Duration, DeliveredRate: p.DeliveredRate, LossRatio: p.LossRatio,
+		Offered: p.queued, Sent: p.queued - p.failed - p.blocked, SendFailed: p.failed, Blocked: p.blocked,
+		Delivered: p.delivered, Duplicated: c.duplicated, Reordered: c.reordered, Late: c.late,
+		Corrupt: c.corrupt, Misdelivered: c.misdelivered, Measured: time.Duration(end - r.times.measure),
 	}
+	if r.schedule != nil {
+		f.Offered = r.schedule.before(end) - r.schedule.before(r.times.measure)
+	}
+	f.Unsent, f.Lost = missing(p.queued, f.Offered), missing(f.Delivered, f.Sent)
+	f.LossRatio = lossRatio(f.Delivered, f.Offered)
 	if f.Measured > 0 {
-		f.OfferedRate = float64(f.Offered) / f.Measured.Seconds()
+		f.OfferedRate, f.DeliveredRate = float64(f.Offered)/f.Measured.Seconds(), float64(f.Delivered)/f.Measured.Seconds()
 	}
-	return f, p.Latency, p.Lag
+	return f, newLatency(p.latency, missing(f.Delivered, f.Offered), true), newLatency(p.lag, 0, false)
 }

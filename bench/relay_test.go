@@ -56,7 +56,7 @@ func TestRunWithMetrics(t *testing.T) {
 		"before": {[]string{metricsBefore}, 0, false},
 		"none":   {nil, 0, true},
 	} {
-		cfg := smallConfig(ShapeHot)
+		cfg := smallConfig(ShapePairs)
 		cfg.Duration = 10 * time.Millisecond
 		pages := c.pages
 		cfg.Server.Metrics = func(context.Context) (page string, err error) {

@@ -29,18 +29,15 @@ type Result struct {
 	Connections *Connections `json:"connections,omitempty"`
 	System      System       `json:"system"`
 
-	BindsSent    uint64 `json:"bindsSent"`    // with Config.Control.BindRate, whole run
-	BindsAnswers uint64 `json:"bindsAnswers"` // whole run
-	Keepalives   uint64 `json:"keepalives"`   // sent, whole run
+	Binds      *Calls `json:"binds,omitempty"` // with Config.BindRate
+	Keepalives uint64 `json:"keepalives"`      // sent, whole run
 
-	Churn   *Churn   `json:"churn,omitempty"`   // shape churn only
-	Netcode *Netcode `json:"netcode,omitempty"` // shape netcode only: datagrams above are its commands and snapshots
+	Churn *Churn `json:"churn,omitempty"` // shape churn only
 	// Recovery is about endpoints that were bound again. Nil: none.
 	Recovery *Recovery `json:"recovery,omitempty"`
 	// Replaced is about matches that came and went, with Config.Churn.ReplaceRate.
 	Replaced *Replacement `json:"replaced,omitempty"`
-	Control  *Control     `json:"control,omitempty"` // with Config.Control.BindRate or AllocateWorkers
-	Search   *Search      `json:"search,omitempty"`  // runs of FindMax only
+	Search   *Search      `json:"search,omitempty"` // runs of FindMax only
 
 	// Errors counts unexpected packets and other failures by name; whole run.
 	Errors map[string]uint64 `json:"errors,omitempty"`
@@ -105,16 +102,14 @@ type Load struct {
 	Transport Transport     `json:"transport"` // empty in older results: udp over ipv4
 	Family    Family        `json:"family"`
 	Direction Direction     `json:"direction"`
-	Align     Align         `json:"align"`
 	Matches   int           `json:"matches"`
 	Players   int           `json:"players"` // per match, the host not counted
 	Endpoints int           `json:"endpoints"`
 	Flows     int           `json:"flows"`
-	Sockets   int           `json:"sockets"`            // of the generator
-	Rate      float64       `json:"rate"`               // datagrams/s in all, 0 in a closed loop
-	Window    int           `json:"window"`             // per flow, 0 in an open loop
-	Payload   int           `json:"payload"`            // bytes, without the dialect's header
-	Snapshot  int           `json:"snapshot,omitempty"` // bytes, shape netcode; Payload is a command then
+	Sockets   int           `json:"sockets"` // of the generator
+	Rate      float64       `json:"rate"`    // datagrams/s in all, 0 in a closed loop
+	Window    int           `json:"window"`  // per flow, 0 in an open loop
+	Payload   int           `json:"payload"` // bytes, without the dialect's header
 	Duration  time.Duration `json:"durationNs"`
 	Warmup    time.Duration `json:"warmupNs"`
 	Drain     time.Duration `json:"drainNs"`
@@ -122,10 +117,10 @@ type Load struct {
 	Pinned    bool          `json:"pinned"`
 	CPU       int           `json:"cpu"` // of the generator's thread, if pinned
 
-	ControlLoad
+	BindRate float64 `json:"bindRate"`
 	ChurnLoad
 
-	// Traffic is the name of Config.Traffic; Payload is its largest size then, and MeanPayload the mean.
+	// Traffic is that of Config; Payload is its largest size then, and MeanPayload the mean.
 	Traffic     string  `json:"traffic,omitempty"`
 	MeanPayload float64 `json:"meanPayload,omitempty"`
 }
@@ -216,34 +211,6 @@ func (s *System) share(d time.Duration) float64 {
 	return float64(d) / float64(max(s.User+s.Kernel+s.SoftIRQ+s.Steal+s.Idle, 1))
 }
 
-// Netcode has the results of the shape netcode.
-type Netcode struct {
-	TickRate float64 `json:"tickRate"` // per second
-	Players  int     `json:"players"`  // in all matches
-	// Connect is the time from a player's request until it was connected.
-	Connect Latency `json:"connect"`
-	Ended   uint64  `json:"ended"`  // sides of connections that ended, whole run
-	Unsaid  uint64  `json:"unsaid"` // messages that were due on ended connections, whole run
-
-	Commands  Stream `json:"commands"`  // players to host
-	Snapshots Stream `json:"snapshots"` // host to players
-
-	// Of all drivers and the whole run, without the dialect's header.
-	Datagrams     uint64 `json:"datagrams"`
-	DatagramBytes uint64 `json:"datagramBytes"`
-	Resent        uint64 `json:"resent"` // reliable packets sent again
-	Late          uint64 `json:"late"`   // messages that arrived after a newer one, which a game does not see: lost
-}
-
-// Stream is one kind of messages of the shape netcode in the measured interval.
-type Stream struct {
-	Bytes     int     `json:"bytes"`     // of a message
-	Sent      uint64  `json:"sent"`      // given to the driver of this side
-	Delivered uint64  `json:"delivered"` // received by the game of the other side, each once
-	LossRatio float64 `json:"lossRatio"` // 0 to 1
-	Latency   Latency `json:"latency"`   // from the intended send time until the game receives it
-}
-
 // Churn counts the sessions of the whole run, from allocate to leave.
 type Churn struct {
 	Started  uint64  `json:"started"`
@@ -296,16 +263,16 @@ func newResult(cfg *Config, d Dialect, p *benchrig.Plan) Result {
 
 func (cfg *Config) load(p *benchrig.Plan) Load {
 	l := Load{
-		Shape: cfg.Shape, Transport: cfg.Endpoints.Transport, Family: cfg.Endpoints.Family, Direction: cfg.Direction, Align: cfg.Align,
+		Shape: cfg.Shape, Transport: cfg.Endpoints.Transport, Family: cfg.Endpoints.Family, Direction: cfg.Direction,
 		Matches: cfg.Matches, Players: cfg.Players,
-		Endpoints: p.Len() - p.Spare*(1+p.Players), Flows: cfg.liveFlows(p), Sockets: cfg.Generator.Sockets,
-		Rate: cfg.Rate, Window: cfg.Window, Payload: cfg.Payload, Snapshot: cfg.Snapshot,
+		Endpoints: p.Len() - p.Spare*(1+p.Players), Flows: cfg.liveFlows(p), Sockets: p.Sockets,
+		Rate: cfg.Rate, Window: cfg.Window, Payload: cfg.Payload,
 		Duration: cfg.Duration, Warmup: cfg.Warmup, Drain: cfg.Drain, Keepalive: cfg.Endpoints.Keepalive,
 		Pinned: cfg.Generator.Pin, CPU: cfg.Generator.CPU,
-		ControlLoad: cfg.Control, ChurnLoad: cfg.Churn,
+		BindRate: cfg.BindRate, ChurnLoad: cfg.Churn,
 	}
-	if t := cfg.Traffic; t != nil {
-		l.Traffic, l.MeanPayload = t.Name, t.MeanSize()
+	if cfg.traffic != nil {
+		l.Traffic, l.MeanPayload = cfg.Traffic, cfg.traffic.meanSize()
 	}
 	return l
 }
@@ -313,7 +280,7 @@ func (cfg *Config) load(p *benchrig.Plan) Load {
 func (g *generator) collect(r *Result, o *observer) {
 	c, end := &g.recorder.count, max(g.times.end, g.times.measure)
 	r.Forwarding, r.Latency, r.Generator.Lag = g.recorder.forwarding(end)
-	r.BindsSent, r.BindsAnswers, r.Keepalives = c.bindsSent, c.bindsAnswered, c.keepalives
+	r.Binds, r.Keepalives = g.binds.report(r.Measured), c.keepalives
 	r.Errors, r.Recovery = g.recorder.errors, g.rebind.report()
 	if c := g.rig.Connections(); c != nil {
 		n := Connections(c.Minus(g.reconnector.before))
@@ -327,9 +294,6 @@ func (g *generator) collect(r *Result, o *observer) {
 		r.WireBytes = max(r.WireBytes, len(f.prefix)+g.cfg.Payload+g.rig.Overhead(int(f.from)))
 	}
 	r.Seconds = g.recorder.allSeconds()
-	if g.play != nil {
-		r.Netcode, r.WireBytes = g.play.report(), g.play.wire
-	}
 	g.usage(o, r)
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 func TestFindCauses(t *testing.T) {
-	open, closed := Config{Rate: 1000, Align: AlignEven}, Config{Window: 8, Align: AlignEven}
+	open, closed := Config{Rate: 1000}, Config{Window: 8}
 	late := Generator{Lag: Latency{P99: 5 * time.Millisecond}}
 	busy := System{User: 20, Kernel: 30, SoftIRQ: 10, Idle: 40}
 	measured := Forwarding{Measured: time.Second}
@@ -35,8 +35,8 @@ func TestFindCauses(t *testing.T) {
 		"another process":    {Result{Forwarding: measured, System: busy, Server: Process{PID: 1, Run: 10, NoSocket: true}}, open, ""},
 		"no server":          {Result{Forwarding: measured, System: busy, Generator: Generator{Process: Process{Run: 20}}}, open, ""},
 		"little steal":       {Result{System: System{Steal: 1, Idle: 999}}, open, ""},
-		"a tick takes long":  {Result{Generator: late, Load: Load{Flows: 20}}, Config{Rate: 1000, Align: AlignTick}, ""},
-		"a tick too long":    {Result{Generator: late, Load: Load{Flows: 4}}, Config{Rate: 1000, Align: AlignTick}, "generator"},
+		"a tick takes long":  {Result{Generator: late, Load: Load{Flows: 20}}, Config{Rate: 1000, Shape: ShapeStar}, ""},
+		"a tick too long":    {Result{Generator: late, Load: Load{Flows: 4}}, Config{Rate: 1000, Shape: ShapeStar}, "generator"},
 		"closed, time left":  {Result{Generator: Generator{Busy: 0.5}}, closed, "server"},
 		"closed, none left":  {Result{Generator: Generator{Busy: 0.99}}, closed, "generator"},
 		"closed, late start": {Result{Generator: late}, closed, "server"},
@@ -66,8 +66,8 @@ func TestReasonsAreReadable(t *testing.T) {
 			t.Errorf("%d: %s, want %s", d, got, want)
 		}
 	}
-	r := Result{Control: &Control{With: Part{Lag: Latency{P99: 1_234_567}}}}
-	if r.findCauses(&Config{Rate: 1000, Align: AlignEven}); !strings.Contains(r.Reasons(LimitGenerator), " 1.23ms late") {
+	r := Result{Generator: Generator{Lag: Latency{P99: 1_234_567}}}
+	if r.findCauses(&Config{Rate: 1000}); !strings.Contains(r.Reasons(LimitGenerator), " 1.23ms late") {
 		t.Errorf("%v", r.Causes)
 	}
 }

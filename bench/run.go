@@ -92,21 +92,11 @@ func (b *testbed) open(ctx context.Context) (err error) {
 // measure does one run. With ctx's error it returns what was seen until then.
 func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 	res := newResult(&cfg, b.dialect, &b.plan)
-	var play *netplay
-	var err error
-	if cfg.Shape == ShapeNetcode {
-		if play, err = newNetplay(ctx, &cfg, b.rig); err != nil {
-			return res, err
-		}
-	}
 	metrics, err := cfg.readMetrics(ctx)
 	if err != nil {
 		return res, err
 	}
 	g := newGenerator(&cfg, b.rig, rand.Uint32())
-	if g.play = play; play != nil {
-		play.send = g.sender.queueDriverPacket
-	}
 	g.replacer = newReplacer(&cfg, b.dialect, g)
 	o := newObserver(g, cfg.Server.PID)
 	clock := time.Now().Add(-time.Duration(sock.Now()))
@@ -115,8 +105,6 @@ func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 	var beside, replacing sync.WaitGroup
 	lasts := time.Until(clock.Add(time.Duration(g.times.end)))
 	beside.Go(func() { res.Churn = b.churn(ctx, &cfg, lasts) })
-	calls := b.newAllocationLoad(&cfg, clock.Add(time.Duration(g.times.split)), clock.Add(time.Duration(g.times.end)))
-	beside.Go(func() { calls.Run(ctx) })
 	replaceCtx, stopReplacing := context.WithCancel(ctx)
 	defer stopReplacing()
 	from, until := g.times.measure, g.times.end // An interrupt changes the end.
@@ -150,7 +138,6 @@ func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 	res.Setup.Handshake = b.rig.Handshakes
 	g.collect(&res, o)
 	res.Server.NoSocket = b.another && res.Server.PID != 0
-	res.Control = g.control(o, calls.report(&res))
 	if cfg.Server.Metrics != nil {
 		after, err := cfg.readMetrics(context.WithoutCancel(ctx))
 		if res.Relay = newRelay(metrics, after); err != nil { // It may have ended with the run.

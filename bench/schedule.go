@@ -10,8 +10,8 @@ import (
 type schedule interface {
 	// next returns the datagram that is due next.
 	next() scheduled
-	// advance goes on to the one after it, and reports whether a tick has ended.
-	advance() bool
+	// advance goes on to the one after it.
+	advance()
 	// before counts the datagrams that are due before end.
 	before(end int64) uint64
 }
@@ -23,7 +23,7 @@ type scheduled struct {
 
 func newSchedule(cfg *Config, start int64, p *benchrig.Plan) schedule {
 	switch {
-	case cfg.Traffic != nil:
+	case cfg.traffic != nil:
 		return newTrafficSchedule(cfg, start)
 	case cfg.Rate > 0:
 		return newTickSchedule(start, cfg.Rate, cfg.Payload, p.Flows[:cfg.liveFlows(p)])
@@ -58,13 +58,11 @@ func (s *tickSchedule) due(tick int64, flow int) int64 {
 
 func (s *tickSchedule) next() scheduled { return scheduled{s.due(s.ticks, s.flow), s.flow, s.size} }
 
-func (s *tickSchedule) advance() bool {
-	if s.flow++; s.flow < len(s.phase) {
-		return false
+func (s *tickSchedule) advance() {
+	if s.flow++; s.flow == len(s.phase) {
+		s.flow = 0
+		s.ticks++
 	}
-	s.flow = 0
-	s.ticks++
-	return true
 }
 
 func (s *tickSchedule) before(end int64) uint64 {

@@ -24,7 +24,6 @@ var ErrNoRate = errors.New("bench: no rate meets the criterion")
 // of Run, and ErrNoRate.
 func FindMax(ctx context.Context, cfg Config, d Dialect, criterion []Threshold) (Result, []Result, error) {
 	cfg.Rate = cmp.Or(cfg.Rate, findStart)
-	cfg.Control.Baseline = cmp.Or(cfg.Control.Baseline, None)
 	if cfg.Window != 0 || len(criterion) == 0 || cfg.Shape == ShapeChurn {
 		return Result{}, nil, fmt.Errorf("%w: FindMax is for open loops with a criterion, and not for churn", ErrConfig)
 	}

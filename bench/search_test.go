@@ -173,7 +173,7 @@ func TestFindMaxNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := smallConfig(ShapeHot)
+	cfg := smallConfig(ShapePairs)
 	cfg.Rate, cfg.Warmup, cfg.Duration = 40, -1, 20*time.Millisecond
 	best, all, err := FindMax(t.Context(), cfg, benchrig.Direct{}, criterion)
 	if !errors.Is(err, ErrNoRate) || best.Version != 0 || len(all) == 0 {
@@ -196,10 +196,7 @@ func sampleResult() *Result {
 			P99: 5 * time.Millisecond, P999: 9 * time.Millisecond, Max: 12 * time.Millisecond,
 		},
 		Server: Process{PID: 1, Run: 1, Datagrams: 9990, PerDatagram: 3400},
-		Control: &Control{
-			Without: &Part{Latency: Latency{P99: 2e6}}, With: Part{Latency: Latency{P99: 1e6}}, P99Moved: -time.Millisecond,
-			Binds: &Calls{AnsweredRate: 99_000}, Allocations: &Calls{AnsweredRate: 500},
-		},
+		Binds:  &Calls{AnsweredRate: 99_000},
 	}
 }
 
@@ -210,7 +207,7 @@ func TestThresholds(t *testing.T) {
 		"loss<0.1%": false, "loss<=0.1%": true, "loss<0.0011": true, "dup<0.1%": true, "reorder<1%": false,
 		"cpu<3.5us": true, "cpu<3400ns": false,
 		"delivered>99k": true, "delivered>=0.1M": false, "delivered>99000/s": true,
-		"moved<2ms": true, "moved>0s": false, "binds>=99k": true, "binds>99k": false, "allocations>400/s": true,
+		"binds>=99k": true, "binds>99k": false,
 		" p50 < 41us , loss<1% ": true, "p50<41us,loss<0.01%": false, "": true,
 	} {
 		all, err := ParseThresholds(s)
@@ -237,7 +234,7 @@ func TestThresholdsRefused(t *testing.T) {
 
 // TestThresholdsUnmeasured: an unmeasured value meets no condition.
 func TestThresholdsUnmeasured(t *testing.T) {
-	for _, s := range []string{"p99<5ms", "loss<1%", "cpu<1s", "delivered>=0", "dup<=0", "moved<1s", "binds>=0", "allocations>=0"} {
+	for _, s := range []string{"p99<5ms", "loss<1%", "cpu<1s", "delivered>=0", "dup<=0", "binds>=0"} {
 		all, err := ParseThresholds(s)
 		if err != nil {
 			t.Fatal(err)

@@ -15,7 +15,6 @@ type sender struct {
 	plain    []byte     // a datagram that is being encrypted
 	recorder *recorder
 	keep     *keepaliveTimer
-	netcode  bool // batches have datagrams of drivers
 }
 
 func (s *sender) queue(i, size int, due int64) {
@@ -42,21 +41,6 @@ func (s *sender) datagram(buf []byte, i, size int, due int64) []byte {
 		return s.seal(f, buf, pkt)
 	}
 	return pkt
-}
-
-func (s *sender) queueDriverPacket(i int32, b []byte) error {
-	f := &s.flows[i]
-	o := s.roomFor(int(f.socket))
-	buf := o.bufs[o.used]
-	pkt := buf[:len(f.prefix)+len(b)]
-	copy(pkt[s.rig.PutHeader(pkt, f.prefix, len(b)):], b)
-	if f.cipher != nil {
-		pkt = s.seal(f, buf, pkt)
-	}
-	o.batch.Add(f.dst, pkt)
-	o.used++
-	s.keep.lastSent[f.from] = sock.Now()
-	return nil
 }
 
 // seal encrypts a datagram of a flow in place: the result has the memory of buf.
@@ -102,9 +86,6 @@ func (s *sender) flush(o *outgoing) {
 	}
 	res := o.conn.Send(o.batch)
 	s.recorder.recordSent(o, n, res, sock.Now())
-	if s.netcode {
-		s.recorder.recordDriverBatch(n, res)
-	}
 }
 
 // outgoing is the batch of one socket. The generator's goroutine owns it.

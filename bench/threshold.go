@@ -46,21 +46,10 @@ var quantities = map[string]struct {
 		return r.Server.PerDatagram, r.Server.Datagrams > 0 && r.Server.IsServer()
 	}},
 	"delivered": {parseRate, func(r *Result) (float64, bool) { return r.DeliveredRate, r.Offered > 0 }},
-	"moved": {parseDuration, func(r *Result) (float64, bool) {
-		return float64(cmp.Or(r.Control, &Control{}).P99Moved), r.Control.Compares()
-	}},
-	"binds":       {parseRate, func(r *Result) (float64, bool) { return cmp.Or(r.Control, &Control{}).Binds.rate() }},
-	"allocations": {parseRate, func(r *Result) (float64, bool) { return cmp.Or(r.Control, &Control{}).Allocations.rate() }},
+	"binds":     {parseRate, func(r *Result) (float64, bool) { return cmp.Or(r.Binds, &Calls{}).AnsweredRate, r.Binds != nil }},
 }
 
 func measuredTime(d time.Duration) (float64, bool) { return float64(d), d > 0 }
-
-func (c *Calls) rate() (perSecond float64, measured bool) {
-	if c == nil {
-		return 0, false
-	}
-	return c.AnsweredRate, true
-}
 
 // ParseThresholds reads conditions separated by commas: a name, one of < <= >
 // >=, and a value with its unit. An empty string is no condition.
@@ -71,8 +60,7 @@ func (c *Calls) rate() (perSecond float64, measured bool) {
 //	dup reorder                share of what was sent: dup<0.1%
 //	cpu                        time of the server per datagram: cpu<3.5us
 //	delivered                  datagrams per second: delivered>=100k; k and M are allowed
-//	moved                      what BINDs and allocations add to the p99: moved<2ms
-//	binds allocations          answered per second: binds>=100k
+//	binds                      answered per second: binds>=100k
 //	valid                      the run is valid, without a comparison
 func ParseThresholds(s string) ([]Threshold, error) {
 	var all []Threshold

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -9,13 +8,13 @@ import (
 )
 
 // unevenTraffic has a burst, and datagrams at times that nothing divides.
-func unevenTraffic() *Traffic {
-	return &Traffic{Name: "uneven", Players: 3, Cycle: 70 * time.Millisecond, Datagrams: []TrafficDatagram{
-		{At: 0, Size: 24, Player: 0},
-		{At: 3 * time.Millisecond, Size: 1200, Player: 1, Down: true},
-		{At: 3 * time.Millisecond, Size: 1434, Player: 1, Down: true},
-		{At: 3 * time.Millisecond, Size: 100, Player: 2, Down: true},
-		{At: 41 * time.Millisecond, Size: 55, Player: 2},
+func unevenTraffic() *traffic {
+	return &traffic{players: 3, cycle: 70 * time.Millisecond, datagrams: []trafficDatagram{
+		{at: 0, size: 24, player: 0},
+		{at: 3 * time.Millisecond, size: 1200, player: 1, down: true},
+		{at: 3 * time.Millisecond, size: 1434, player: 1, down: true},
+		{at: 3 * time.Millisecond, size: 100, player: 2, down: true},
+		{at: 41 * time.Millisecond, size: 55, player: 2},
 	}}
 }
 
@@ -23,60 +22,57 @@ func unevenTraffic() *Traffic {
 // them to the datagram, at any speed.
 func TestTrafficSchedule(t *testing.T) {
 	for _, speed := range []float64{0, 1000, 123_456.7} {
-		for _, align := range []Align{AlignMatch, AlignTick} {
-			cfg, err := Config{Traffic: unevenTraffic(), Matches: 7, Rate: speed, Align: align}.withDefaults(benchrig.Direct{})
-			if err != nil {
-				t.Fatal(err)
+		cfg, err := Config{Traffic: "uneven", traffic: unevenTraffic(), Matches: 7, Rate: speed}.withDefaults(benchrig.Direct{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const start = int64(5e18)
+		s := newTrafficSchedule(&cfg, start)
+		factor := cfg.Rate / (cfg.traffic.rate() * 7)
+		seen, last := map[int][]int64{}, start
+		for n := range uint64(5000) {
+			next := s.next()
+			due, flow := next.due, next.flow
+			d := cfg.traffic.datagrams[s.first[0].number%int64(len(cfg.traffic.datagrams))]
+			if due < last {
+				t.Fatalf("due %d after %d", due, last)
 			}
-			const start = int64(5e18)
-			s := newTrafficSchedule(&cfg, start)
-			factor := cfg.Rate / (cfg.Traffic.Rate() * 7)
-			seen, last := map[int][]int64{}, start
-			for n := range uint64(5000) {
-				next := s.next()
-				due, flow := next.due, next.flow
-				d := cfg.Traffic.Datagrams[s.first[0].number%int64(len(cfg.Traffic.Datagrams))]
-				if due < last {
-					t.Fatalf("due %d after %d", due, last)
-				}
-				if due > last {
-					if got := newTrafficSchedule(&cfg, start).before(due); n < 500 && got != n {
-						t.Fatalf("%d are due before %d, want %d", got, due-start, n)
-					}
-				}
-				if up := flow%6 < 3; up == d.Down || flow%3 != int(d.Player) {
-					t.Fatalf("flow %d for %+v", flow, d)
-				}
-				seen[flow] = append(seen[flow], due)
-				last = due
-				s.advance()
-			}
-			cycle := float64(cfg.Traffic.Cycle) / factor
-			for flow, all := range seen {
-				step := 1
-				if flow%6 == 4 { // two in a cycle
-					step = 2
-				}
-				for i := step; i < len(all); i++ {
-					if got := float64(all[i] - all[i-step]); got < cycle-2 || got > cycle+2 {
-						t.Fatalf("flow %d: %v ns after a cycle of %v", flow, got, cycle)
-					}
+			if due > last {
+				if got := newTrafficSchedule(&cfg, start).before(due); n < 500 && got != n {
+					t.Fatalf("%d are due before %d, want %d", got, due-start, n)
 				}
 			}
-			if len(seen) != 7*4 {
-				t.Errorf("%d flows have datagrams", len(seen))
+			if up := flow%6 < 3; up == d.down || flow%3 != int(d.player) {
+				t.Fatalf("flow %d for %+v", flow, d)
 			}
+			seen[flow] = append(seen[flow], due)
+			last = due
+			s.advance()
+		}
+		cycle := float64(cfg.traffic.cycle) / factor
+		for flow, all := range seen {
+			step := 1
+			if flow%6 == 4 { // two in a cycle
+				step = 2
+			}
+			for i := step; i < len(all); i++ {
+				if got := float64(all[i] - all[i-step]); got < cycle-2 || got > cycle+2 {
+					t.Fatalf("flow %d: %v ns after a cycle of %v", flow, got, cycle)
+				}
+			}
+		}
+		if len(seen) != 7*4 {
+			t.Errorf("%d flows have datagrams", len(seen))
 		}
 	}
 }
 
 // TestTrafficRun: each datagram arrives with its size, and none of the silent flows has a gap.
 func TestTrafficRun(t *testing.T) {
-	traffic := unevenTraffic()
 	r := run(t, Config{
-		Traffic: traffic, Matches: 5, Duration: 700 * time.Millisecond, Warmup: -1, Drain: 10 * time.Second,
+		Traffic: "uneven", traffic: unevenTraffic(), Matches: 5, Duration: 700 * time.Millisecond, Warmup: -1, Drain: 10 * time.Second,
 	}, benchrig.Direct{Header: benchrig.DefaultHeader})
-	want := uint64(5 * 10 * len(traffic.Datagrams))
+	want := uint64(5 * 10 * len(unevenTraffic().datagrams))
 	if r.Offered != want || r.Sent+r.Unsent != want || r.Lost != 0 || r.Corrupt+r.Misdelivered+r.Duplicated != 0 {
 		t.Errorf("offered %d, sent %d, unsent %d, lost %d, corrupt %d, misdelivered %d; want %d",
 			r.Offered, r.Sent, r.Unsent, r.Lost, r.Corrupt, r.Misdelivered, want)
@@ -93,15 +89,11 @@ func TestTrafficRun(t *testing.T) {
 // TestTrafficConfig: what contradicts Traffic is an error.
 func TestTrafficConfig(t *testing.T) {
 	for name, change := range map[string]func(*Config){
-		"shape": func(c *Config) { c.Shape = ShapeHot }, "payload": func(c *Config) { c.Payload = 100 },
-		"window": func(c *Config) { c.Window = 1 }, "players": func(c *Config) { c.Players = 4 },
-		"direction": func(c *Config) { c.Direction = DirectionUp }, "align": func(c *Config) { c.Align = AlignEven },
-		"replace": func(c *Config) { c.Churn.ReplaceRate = 1 }, "snapshot": func(c *Config) { c.Snapshot = 100 },
-		"cycle": func(c *Config) { c.Traffic.Cycle = 41 * time.Millisecond }, "empty": func(c *Config) { c.Traffic.Datagrams = nil },
-		"order": func(c *Config) { slices.Reverse(c.Traffic.Datagrams) }, "player": func(c *Config) { c.Traffic.Datagrams[0].Player = 3 },
-		"small": func(c *Config) { c.Traffic.Datagrams[0].Size = 23 }, "large": func(c *Config) { c.Traffic.Datagrams[0].Size = 1435 },
+		"shape": func(c *Config) { c.Shape = ShapePairs }, "payload": func(c *Config) { c.Payload = 100 },
+		"window": func(c *Config) { c.Window = 1 }, "direction": func(c *Config) { c.Direction = DirectionUp },
+		"replace": func(c *Config) { c.Churn.ReplaceRate = 1 },
 	} {
-		cfg := Config{Traffic: unevenTraffic()}
+		cfg := Config{Traffic: TrafficProfiles()[0]}
 		change(&cfg)
 		if _, err := cfg.withDefaults(benchrig.Direct{}); err == nil {
 			t.Errorf("%s: no error", name)

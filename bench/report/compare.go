@@ -150,7 +150,6 @@ func checkComparable(a, b bench.Result) error {
 	for _, d := range differingAspects([]property{
 		{"shape", a.Load.Shape, b.Load.Shape},
 		{"direction", a.Load.Direction, b.Load.Direction},
-		{"align", a.Load.Align, b.Load.Align},
 		{"players per match", a.Load.Players, b.Load.Players},
 		{"traffic", a.Load.Traffic, b.Load.Traffic},
 		{"payload", a.Load.Payload, b.Load.Payload},
@@ -183,21 +182,12 @@ func loadDifferences(a, b bench.Result) []string {
 		{"window", a.Load.Window, b.Load.Window},
 		{"duration", a.Load.Duration, b.Load.Duration},
 		{"BINDs", UnitRate.Format(a.Load.BindRate), UnitRate.Format(b.Load.BindRate)},
-		{"allocations", allocationsText(a.Load), allocationsText(b.Load)},
-		{"baseline", a.Load.Baseline, b.Load.Baseline},
 		{"sessions", UnitRate.Format(a.Load.SessionRate), UnitRate.Format(b.Load.SessionRate)},
 		{"pinning", pinningText(a.Load), pinningText(b.Load)},
 		{"wire bytes", a.WireBytes, b.WireBytes},
 		{"toolchain of the generator", a.Machine.Go, b.Machine.Go},
 		{"governor", a.Machine.Governor, b.Machine.Governor},
 	})
-}
-
-func allocationsText(l bench.Load) string {
-	if l.AllocateWorkers == 0 {
-		return ""
-	}
-	return allocateText(l)
 }
 
 type property struct {

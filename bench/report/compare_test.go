@@ -52,7 +52,6 @@ func TestCompareRefuses(t *testing.T) {
 		"shape":     {func(r *bench.Result) { r.Load.Shape = bench.ShapeStar }, "different shape: pairs and star"},
 		"payload":   {func(r *bench.Result) { r.Load.Payload = 1000 }, "different payload: 112 and 1000"},
 		"direction": {func(r *bench.Result) { r.Load.Direction = bench.DirectionUp }, "different direction: both and up"},
-		"align":     {func(r *bench.Result) { r.Load.Align = bench.AlignTick }, "different align"},
 		"players":   {func(r *bench.Result) { r.Load.Players = 9 }, "different players per match: 1 and 9"},
 		"loop":      {func(r *bench.Result) { r.Load.Window, r.Load.Rate = 4, 0 }, "different loop: open and closed"},
 	} {

@@ -43,8 +43,7 @@ type pageData struct {
 	Ratios  table // to the first run
 	Figures table
 	Drops   table
-	Steps   table   // the runs of a search in order
-	Control []table // of runs with load on the control plane
+	Steps   table // the runs of a search in order
 	Plots   []plot
 	Refused []string // why runs are not compared with the first
 	Notes   []string
@@ -87,14 +86,6 @@ func newPageData(runs []bench.Result) pageData {
 	s.Figures = sideBySide("Figures", names, runs, figures)
 	s.Drops = sideBySide("What was lost, and where", names, runs, drops)
 	s.Steps = stepsTable(runs)
-	for i, r := range runs {
-		for _, t := range controlTables(r) {
-			if len(runs) > 1 {
-				t.Caption = names[i] + ": " + t.Caption
-			}
-			s.Control = append(s.Control, t)
-		}
-	}
 	s.Plots = append(s.Plots, percentilePlot(runs, names))
 	s.compare(runs, names)
 	for i, r := range runs[:min(len(runs), maxOverTime)] {

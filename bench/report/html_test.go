@@ -227,8 +227,8 @@ func checkDrawing(t *testing.T, page string) {
 
 func TestLabelsAreUnique(t *testing.T) {
 	got := fmt.Sprint(labels([]bench.Result{sample("a", 1), sample("b", 1), sample("a", 1),
-		{Origin: bench.Origin{Dialect: "swap"}, Load: bench.Load{Shape: "hot"}}}))
-	if want := "[a #1 b a #2 swap hot]"; got != want {
+		{Origin: bench.Origin{Dialect: "swap"}, Load: bench.Load{Shape: "star"}}}))
+	if want := "[a #1 b a #2 swap star]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -111,12 +111,6 @@ func (s *pageData) markup() string {
 		m.plot(p)
 	}
 	m.add("</div>\n")
-	if len(s.Control) > 0 {
-		m.add("<h2>Control plane beside forwarding</h2>\n")
-	}
-	for _, t := range s.Control {
-		m.card(t)
-	}
 	if len(s.Steps.Rows) > 0 {
 		m.add("<h2>Search</h2>\n")
 	}

@@ -138,28 +138,19 @@ func countNines(percent float64, samples uint64) float64 {
 	return min(max(-math.Log10(1-percent/100), 0), max(last, 0))
 }
 
-// percentilePlot returns a plot of latency over percentiles with a line per run, or two if the run
-// has forwarding without and with load on the control plane.
+// percentilePlot returns a plot of latency over percentiles with a line per run.
 func percentilePlot(runs []bench.Result, names []string) plot {
 	p := plot{
 		ID: "percentiles", Title: "Latency by percentile",
 		Desc: "Which share of the datagrams offered arrived within which time. A line ends where the lost ones begin.",
 		X:    axis{Label: "share that was at least as fast", Kind: "nines"}, Y: axis{Label: "latency from the due time", Kind: "time", Log: true},
 	}
-	add := func(name string, l bench.Latency) {
-		points := map[number]number{}
-		for _, q := range l.Series {
-			points[number(countNines(q.Percent, l.Samples+l.Lost))] = number(q.Value)
-		}
-		p.addLine(name, points)
-	}
 	for i, r := range runs {
-		if c := r.Control; c.Compares() {
-			add(names[i]+", without", c.Without.Latency)
-			add(names[i]+", with", c.With.Latency)
-			continue
+		points := map[number]number{}
+		for _, q := range r.Latency.Series {
+			points[number(countNines(q.Percent, r.Latency.Samples+r.Latency.Lost))] = number(q.Value)
 		}
-		add(names[i], r.Latency)
+		p.addLine(names[i], points)
 	}
 	return p.align("No run has samples of latency.")
 }
@@ -201,10 +192,6 @@ func plotsOverTime(i int, r bench.Result, name string) []plot {
 	}{{&latency, latencies}, {&rates, counts}} {
 		p := of.p
 		p.Marks = []number{0, number(r.Load.Duration.Seconds())}
-		if r.Control != nil && r.Control.Without != nil {
-			p.Marks = slices.Insert(p.Marks, 1, number(r.Load.Baseline.Seconds()))
-			p.Desc += " The line is where BINDs and allocations begin."
-		}
 		for _, v := range of.values {
 			points := map[number]number{}
 			for _, s := range r.Seconds {

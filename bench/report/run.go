@@ -108,7 +108,11 @@ func cautions(r bench.Result) (list []string) {
 			UnitCount.Format(float64(v.Endpoints)), UnitCount.Format(float64(v.Bound)), UnitTime.Format(float64(v.Latency.P99)),
 			UnitTime.Format(float64(v.Duration))))
 	}
-	return append(list, controlCautions(r.Control)...)
+	if v := r.Binds; v != nil && v.Sent < v.Offered {
+		list = append(list, fmt.Sprintf("%s of %s BINDs could not be sent in time", UnitCount.Format(float64(v.Offered-v.Sent)),
+			UnitCount.Format(float64(v.Offered))))
+	}
+	return list
 }
 
 func limitsOff(profile string) bool {
@@ -187,20 +191,8 @@ func loadText(r bench.Result) string {
 	if l.Traffic != "" {
 		text += fmt.Sprintf(", traffic %s (payload %s B in the mean)", printable.Line(l.Traffic), digits(l.MeanPayload))
 	}
-	if n := r.Netcode; n != nil {
-		text += fmt.Sprintf(", commands of %d B and snapshots of %d B at %s ticks/s", n.Commands.Bytes, n.Snapshots.Bytes, digits(n.TickRate))
-	}
-	if l.Align != "" {
-		text += ", align " + string(l.Align)
-	}
 	if l.BindRate > 0 {
 		text += ", with " + UnitRate.Format(l.BindRate) + " BINDs"
-	}
-	if l.AllocateWorkers > 0 {
-		text += ", with allocations: " + allocateText(l)
-	}
-	if l.Baseline > 0 {
-		text += ", after " + l.Baseline.String() + " without"
 	}
 	if l.SessionRate > 0 {
 		text += fmt.Sprintf(", with %s sessions that play %s", UnitRate.Format(l.SessionRate), l.SessionLength)
@@ -218,127 +210,4 @@ func shellLine(args []string) string {
 		out = append(out, a)
 	}
 	return strings.Join(out, " ")
-}
-
-// controlFigures returns the figures of the control plane and of forwarding at
-// the same time. controlTables has all details.
-func controlFigures(c *bench.Control) (list []figure) {
-	if c == nil {
-		return nil
-	}
-	if b := c.Without; b != nil {
-		list = append(list,
-			newTimeFigure("p99 without control plane", b.Latency.P99, b.Latency.Samples > 0),
-			newTimeFigure("p99 with control plane", c.With.Latency.P99, c.With.Latency.Samples > 0),
-			newTimeFigure("p99 moved by", c.P99Moved, c.Compares()))
-	}
-	for _, k := range callKinds(c) {
-		list = append(list, newFigure(k.name+" answered", UnitRate, k.calls.AnsweredRate, true))
-		list = append(list, latencyFigures(k.name, k.calls.Latency)...)
-	}
-	return list
-}
-
-type callKind struct {
-	name  string
-	calls *bench.Calls
-}
-
-func callKinds(c *bench.Control) (list []callKind) {
-	for _, k := range []callKind{{"BINDs", c.Binds}, {"allocations", c.Allocations}} {
-		if k.calls != nil {
-			list = append(list, k)
-		}
-	}
-	return list
-}
-
-// controlTables returns forwarding without and with load on the control plane,
-// and that load. There are none for runs without it.
-func controlTables(r bench.Result) (list []table) {
-	c := r.Control
-	if c == nil {
-		return nil
-	}
-	if c.Without != nil {
-		list = append(list, partsTable(c))
-	}
-	return append(list, callsTable(r.Load, c))
-}
-
-func partsTable(c *bench.Control) table {
-	t := table{Caption: "Forwarding without and with work for the control plane", Head: []string{"forwarding", "without", "with", "moved by"}}
-	t.Rows = append(t.Rows, []string{
-		"measured", UnitTime.Format(float64(c.Without.Duration)), UnitTime.Format(float64(c.With.Duration)), "",
-	})
-	with := partFigures(&c.With)
-	for i, a := range partFigures(c.Without) {
-		b, moved := with[i], dash
-		if a.Known && b.Known {
-			if moved = a.Unit.Format(b.Value - a.Value); b.Value > a.Value {
-				moved = "+" + moved
-			}
-		}
-		t.Rows = append(t.Rows, []string{a.Name, a.Text(), b.Text(), moved})
-	}
-	return t
-}
-
-func partFigures(p *bench.Part) []figure {
-	return []figure{
-		{"delivered", UnitRate, p.DeliveredRate, p.Duration > 0, true},
-		{"loss", UnitShare, p.LossRatio, p.Offered > 0, false},
-		newTimeFigure("latency p50", p.Latency.P50, true),
-		newTimeFigure("latency p99", p.Latency.P99, true),
-		newTimeFigure("latency p99.9", p.Latency.P999, true),
-		newTimeFigure("generator lag p99", p.Lag.P99, true),
-		{"server CPU", UnitShare, quotient(float64(p.Server.Run), float64(p.Server.Wall)), p.Server.Wall > 0, false},
-	}
-}
-
-func callsTable(l bench.Load, c *bench.Control) table {
-	t := table{
-		Caption: "Work of the control plane meanwhile",
-		Head:    []string{"control plane", "asked for", "offered", "sent", "answered", "refused", "answered/s", "p50", "p99"},
-	}
-	count := func(n uint64) string { return UnitCount.Format(float64(n)) }
-	for _, k := range callKinds(c) {
-		asked := UnitRate.Format(l.BindRate)
-		if k.calls == c.Allocations {
-			asked = allocateText(l)
-		}
-		latency := latencyFigures("", k.calls.Latency)
-		t.Rows = append(t.Rows, []string{
-			k.name, asked, count(k.calls.Offered), count(k.calls.Sent), count(k.calls.Answered),
-			count(k.calls.Refused), UnitRate.Format(k.calls.AnsweredRate), latency[0].Text(), latency[1].Text(),
-		})
-	}
-	return t
-}
-
-func allocateText(l bench.Load) string {
-	if l.AllocateRate > 0 {
-		return fmt.Sprintf("%s, %d at a time", UnitRate.Format(l.AllocateRate), l.AllocateWorkers)
-	}
-	return fmt.Sprintf("all it can, %d at a time", l.AllocateWorkers)
-}
-
-// controlCautions returns signs that the generator caused part of the
-// difference.
-func controlCautions(c *bench.Control) (list []string) {
-	if !c.Compares() {
-		return nil
-	}
-	lag := c.With.Lag.P99 - c.Without.Lag.P99
-	if c.P99Moved > 0 && lag > c.P99Moved/2 {
-		list = append(list, fmt.Sprintf("the generator's own lag moved by %s at p99 while forwarding moved by %s: that is not all the server's",
-			UnitTime.Format(float64(lag)), UnitTime.Format(float64(c.P99Moved))))
-	}
-	for _, k := range callKinds(c) {
-		if k.calls.Sent < k.calls.Offered {
-			list = append(list, fmt.Sprintf("%s of %s %s could not be sent in time",
-				UnitCount.Format(float64(k.calls.Offered-k.calls.Sent)), UnitCount.Format(float64(k.calls.Offered)), k.name))
-		}
-	}
-	return list
 }

@@ -18,7 +18,7 @@ func sample(name string, slower float64) bench.Result {
 			Started: time.Date(2026, 11, 21, 2, 3, 4, 0, time.UTC),
 			Machine: bench.Machine{ID: "c0ffee", CPU: "Some CPU", Cores: 2, Kernel: "6.1.0", OS: "linux/amd64", Go: "go1.26"},
 		},
-		Load: bench.Load{Shape: bench.ShapePairs, Direction: bench.DirectionBoth, Align: bench.AlignEven, Matches: 200, Players: 1,
+		Load: bench.Load{Shape: bench.ShapePairs, Direction: bench.DirectionBoth, Matches: 200, Players: 1,
 			Endpoints: 400, Flows: 400, Sockets: 1, Rate: 20000, Payload: 112, Duration: 10 * time.Second, Warmup: 2 * time.Second, Pinned: true},
 		Setup: bench.Setup{Duration: us(250000), Requests: 600, Handshake: 800, RSSBefore: 20 << 20, RSSAfter: 22 << 20},
 		Forwarding: bench.Forwarding{

@@ -34,16 +34,12 @@ func Text(w io.Writer, r bench.Result) error {
 	writeRows(&b, rows)
 	fmt.Fprintln(&b)
 	rows = nil
-	for _, f := range loadFigures(r) {
+	for _, f := range figures(r) {
 		if f.Known { // The page shows the others with a dash.
 			rows = append(rows, []string{printable.Line(f.Name), f.Text()})
 		}
 	}
 	writeRows(&b, inTwoColumns(rows))
-	for _, t := range controlTables(r) {
-		fmt.Fprintln(&b)
-		writeRows(&b, append([][]string{t.Head}, t.Rows...))
-	}
 	fmt.Fprintln(&b)
 	fmt.Fprintln(&b, usageLine(r))
 	fmt.Fprintln(&b, dropLine(r))
@@ -112,10 +108,6 @@ type figure struct {
 // figures returns the values of a run that tables and comparisons show, in
 // order. Runs of the same shape have the same names in the same order.
 func figures(r bench.Result) []figure {
-	return append(loadFigures(r), controlFigures(r.Control)...)
-}
-
-func loadFigures(r bench.Result) []figure {
 	got, server := r.Latency.Samples > 0, r.Server.IsServer()
 	arrived := float64(r.Server.Datagrams)
 	switches := float64(r.Server.Voluntary + r.Server.Involuntary)
@@ -143,27 +135,10 @@ func loadFigures(r bench.Result) []figure {
 		newTimeFigure("generator lag p99", r.Generator.Lag.P99, r.Generator.Lag.Samples > 0),
 		{"generator busy", UnitShare, r.Generator.Busy, r.Generator.Busy > 0, false},
 	}
-	return append(append(append(list, churnFigures(r.Churn)...), netcodeFigures(r)...), replacementFigures(r.Replaced)...)
-}
-
-func netcodeFigures(r bench.Result) (list []figure) {
-	n := r.Netcode
-	if n == nil {
-		return nil
+	if b := r.Binds; b != nil {
+		list = append(append(list, newFigure("BINDs answered", UnitRate, b.AnsweredRate, true)), latencyFigures("BINDs", b.Latency)...)
 	}
-	for _, s := range []struct {
-		name string
-		of   *bench.Stream
-	}{{"commands", &n.Commands}, {"snapshots", &n.Snapshots}} {
-		list = append(list, newFigure(s.name+" delivered", UnitCount, float64(s.of.Delivered), true),
-			figure{s.name + " lost", UnitShare, s.of.LossRatio, s.of.Sent > 0, false})
-		list = append(list, latencyFigures(s.name, s.of.Latency)...)
-	}
-	list = append(list, latencyFigures("connecting", n.Connect)...)
-	return append(list,
-		newFigure("connections ended", UnitCount, float64(n.Ended), false),
-		figure{"server CPU per player", UnitShare, quotient(quotient(float64(r.Server.Run), float64(r.Server.Wall)), float64(n.Players)),
-			r.Server.Wall > 0 && n.Players > 0, false})
+	return append(append(list, churnFigures(r.Churn)...), replacementFigures(r.Replaced)...)
 }
 
 func churnFigures(c *bench.Churn) (list []figure) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,11 +33,8 @@ const (
 // defaultRate is what is offered when nothing else is said, datagrams/s.
 const defaultRate = 10_000
 
-// What the shape netcode plays when nothing else is said.
-const (
-	defaultTick    = 30 // per second
-	defaultMatches = 20
-)
+// defaultMatches is for --traffic.
+const defaultMatches = 20
 
 func benchCommand(s streams) *cli.Command {
 	c := s.command(&cli.Command{
@@ -62,14 +58,13 @@ report says how many and how fast, and how long each endpoint got nothing.
 Examples:
    ferry dev                                        in another terminal
    ferry bench
-   ferry bench --matches 100 --tick 30 --duration 5s --html report.html
+   ferry bench --matches 100 --rate 6000 --duration 5s --html report.html
    ferry bench --shape star --matches 20 --players 10 --rate 20000 --server-pid $(pidof ferry)
    ferry bench --closed 4 --admin http://127.0.0.1:7778 --profile dev --json closed.json
    ferry bench --find-max 'loss<0.1%' --duration 2s
    ferry bench --rate 5000 --fail 'p99<5ms,loss<0.1%'
-   ferry bench --rate 5000 --bind-rate 1000 --allocate-rate 50 --fail 'moved<2ms'
+   ferry bench --rate 5000 --bind-rate 1000 --fail 'binds>=990'
    ferry bench --shape churn --churn-rate 20 --duration 5s
-   ferry bench --shape netcode --matches 20 --players 10 --tick 30 --snapshot 600
    ferry bench --traffic movement-20p-30hz --matches 50
    ferry bench --dialect direct --rate 20000       no relay: what this machine costs
    ferry bench --api http://10.0.0.7:7777 --allow-remote --sources 10.0.0.8/32 --matches 50
@@ -104,9 +99,6 @@ type job struct {
 func newJob(cmd *cli.Command) (j job, err error) {
 	j = job{cfg: benchConfig(cmd), progress: !cmd.Bool("quiet")}
 	if j.cfg.Endpoints.Sources, err = sources(cmd.String("sources")); err != nil {
-		return job{}, err
-	}
-	if err := setTraffic(&j.cfg, cmd); err != nil {
 		return job{}, err
 	}
 	if relay, err := addrFlag(cmd, "relay"); err == nil && relay.IsValid() && !cmd.IsSet("family") && !cmd.IsSet("sources") {
@@ -156,27 +148,23 @@ func benchConfig(cmd *cli.Command) bench.Config {
 		Label: bench.Label{
 			Name: cmd.String("name"), Limits: cmd.String("profile"), Commit: readBuild().revision, Command: commandLine(cmd),
 		},
-		Shape: bench.Shape(cmd.String("shape")), Direction: bench.Direction(cmd.String("direction")), Align: bench.Align(cmd.String("align")),
-		Matches: cmd.Int("matches"), Players: cmd.Int("players"),
-		Window: cmd.Int("closed"), Payload: cmd.Int("payload"), Snapshot: cmd.Int("snapshot"),
+		Shape: bench.Shape(cmd.String("shape")), Direction: bench.Direction(cmd.String("direction")),
+		Matches: cmd.Int("matches"), Players: cmd.Int("players"), Traffic: cmd.String("traffic"),
+		Window: cmd.Int("closed"), Payload: cmd.Int("payload"), BindRate: cmd.Float("bind-rate"),
 		Duration: cmd.Duration("duration"), Warmup: cmd.Duration("warmup"), Drain: cmd.Duration("drain"),
 		Endpoints: bench.EndpointConfig{
 			Transport: bench.Transport(cmd.String("transport")), Family: bench.Family(cmd.String("family")),
 			AllowRemote: cmd.Bool("allow-remote"), Keepalive: cmd.Duration("keepalive"),
 		},
-		Control: bench.ControlLoad{
-			BindRate: cmd.Float("bind-rate"), AllocateRate: cmd.Float("allocate-rate"),
-			AllocateWorkers: cmd.Int("allocate-workers"), Baseline: cmd.Duration("baseline"),
-		},
-		Churn:  bench.ChurnLoad{SessionLength: cmd.Duration("churn-play"), ReplaceRate: cmd.Float("replace-rate")},
-		Server: bench.ServerConfig{PID: cmd.Int("server-pid")},
-		Generator: bench.GeneratorConfig{
-			Pin: cmd.Int("pin") >= 0, CPU: max(cmd.Int("pin"), 0),
-			Sockets: cmd.Int("sockets"), Batch: cmd.Int("batch"), ReadBuffer: cmd.Int("read-buffer"),
-		},
+		Churn:     bench.ChurnLoad{SessionLength: cmd.Duration("churn-play"), ReplaceRate: cmd.Float("replace-rate")},
+		Server:    bench.ServerConfig{PID: cmd.Int("server-pid")},
+		Generator: bench.GeneratorConfig{Pin: cmd.Int("pin") >= 0, CPU: max(cmd.Int("pin"), 0)},
 	}
-	if cfg.Shape == bench.ShapeNetcode && !cmd.IsSet("matches") {
-		cfg.Matches = defaultMatches
+	if cfg.Traffic != "" { // It decides the shape.
+		cfg.Shape, cfg.Direction = "", ""
+		if !cmd.IsSet("matches") {
+			cfg.Matches = defaultMatches
+		}
 	}
 	if cfg.Shape == bench.ShapeChurn {
 		cfg.Churn.SessionRate = cmd.Float("churn-rate")
@@ -189,9 +177,6 @@ func benchConfig(cmd *cli.Command) bench.Config {
 		cfg.Label.Limits = "none"
 	}
 	// 0 means a default there, and none here.
-	if cmd.IsSet("baseline") && cfg.Control.Baseline == 0 {
-		cfg.Control.Baseline = bench.None
-	}
 	if cfg.Churn.ReplaceRate > 0 && !cmd.IsSet("drain") {
 		cfg.Drain = 0
 	}
@@ -204,59 +189,19 @@ func benchConfig(cmd *cli.Command) bench.Config {
 	return cfg
 }
 
-// setTraffic reads --traffic, which decides the shape.
-func setTraffic(cfg *bench.Config, cmd *cli.Command) (err error) {
-	if !cmd.IsSet("traffic") {
-		return nil
-	}
-	if cfg.Traffic, err = bench.TrafficProfile(cmd.String("traffic"), cfg.Players); err != nil {
-		return err
-	}
-	if !cmd.IsSet("matches") {
-		cfg.Matches = defaultMatches
-	}
-	cfg.Shape, cfg.Direction, cfg.Players = "", "", cfg.Traffic.Players
-	return nil
-}
-
-// setRate turns --rate, --tick and --closed into one pace.
+// setRate turns --rate and --closed into one pace.
 func setRate(cfg *bench.Config, cmd *cli.Command) error {
-	ways := 0
-	for _, name := range []string{"rate", "tick", "closed"} {
-		if cmd.IsSet(name) {
-			ways++
-		}
-	}
 	quiet := cfg.Shape == bench.ShapeChurn || cfg.Shape == bench.ShapeIdle
 	switch {
-	case ways > 1:
-		return errors.New("--rate, --tick and --closed exclude each other")
+	case cmd.IsSet("rate") && cmd.IsSet("closed"):
+		return errors.New("--rate and --closed exclude each other")
 	case cmd.IsSet("rate"):
 		cfg.Rate = cmd.Float("rate")
-	case cmd.IsSet("tick"):
-		cfg.Rate = cmd.Float("tick") * float64(flows(cfg))
-	case cmd.IsSet("closed") || quiet || cmd.IsSet("find-max") || cfg.Traffic != nil:
-	case cfg.Shape == bench.ShapeNetcode:
-		cfg.Rate = defaultTick * float64(flows(cfg))
+	case cmd.IsSet("closed") || quiet || cmd.IsSet("find-max") || cfg.Traffic != "":
 	default:
 		cfg.Rate = defaultRate
 	}
 	return nil
-}
-
-// flows is how many directions have datagrams.
-func flows(cfg *bench.Config) int {
-	n := cfg.Matches
-	switch cfg.Shape {
-	case bench.ShapeHot:
-		n = 1
-	case bench.ShapeStar, bench.ShapeNetcode:
-		n *= cmp.Or(cfg.Players, bench.DefaultPlayers)
-	}
-	if cfg.Direction == bench.DirectionBoth {
-		n *= 2
-	}
-	return n
 }
 
 func newDialect(cmd *cli.Command) (bench.Dialect, error) {
@@ -287,7 +232,7 @@ func newDialect(cmd *cli.Command) (bench.Dialect, error) {
 		}
 		return bench.NewFerry(bench.FerryConfig{
 			TLS: trusted, BaseURL: cmd.String("api"), Token: token, Region: cmd.String("region"), Relay: relay,
-			Workers: cmd.Int("setup-workers"), AllowRemote: cmd.Bool("allow-remote"),
+			AllowRemote: cmd.Bool("allow-remote"),
 		})
 	default:
 		return nil, fmt.Errorf("--dialect: %q is none of ferry, swap and direct", name)
@@ -302,16 +247,14 @@ func rejectIgnored(cmd *cli.Command, cfg *bench.Config) error {
 		why   string
 		flags []string
 	}{
-		{dialect == dialectFerry, "--dialect " + dialect, []string{"api", "token", "token-file", "region", "relay", "setup-workers"}},
+		{dialect == dialectFerry, "--dialect " + dialect, []string{"api", "token", "token-file", "region", "relay"}},
 		{dialect == dialectSwap, "--dialect " + dialect, []string{"target"}},
 		{dialect == dialectFerry || cmd.IsSet("admin"), "--dialect " + dialect, []string{"ca"}},
 		{cmd.IsSet("admin"), "no --admin", []string{"admin-token-file"}},
-		{shape != bench.ShapeHot, "--shape " + string(shape), []string{"matches"}},
-		{cfg.Traffic != nil || shape == bench.ShapeStar || shape == bench.ShapeNetcode || shape == bench.ShapeIdle, "--shape " + string(shape),
+		{cfg.Traffic != "" || shape == bench.ShapeStar || shape == bench.ShapeIdle, "--shape " + string(shape),
 			[]string{"players"}},
 		{shape == bench.ShapeChurn, "--shape " + string(shape), []string{"churn-rate", "churn-play"}},
-		{!cmd.IsSet("closed"), "--closed", []string{"align"}},
-		{cfg.Traffic == nil, "--traffic", []string{"shape", "direction", "payload", "snapshot", "tick", "closed", "replace-rate"}},
+		{cfg.Traffic == "", "--traffic", []string{"shape", "direction", "payload", "closed", "replace-rate"}},
 	} {
 		for _, name := range c.flags {
 			if !c.used && cmd.IsSet(name) {
@@ -440,8 +383,8 @@ func (s streams) runJob(ctx context.Context, j job) error {
 		p := &progress{w: s.stderr}
 		j.cfg.Progress = bench.Progress{Second: p.second, Run: p.step}
 		load := string(j.cfg.Shape)
-		if t := j.cfg.Traffic; t != nil {
-			load = "traffic " + t.Name
+		if t := j.cfg.Traffic; t != "" {
+			load = "traffic " + t
 		}
 		fmt.Fprintf(s.stderr, "setting up %s %s ...\n", j.dialect.Name(), load)
 	}
@@ -529,7 +472,7 @@ func formatMeasured(t bench.Threshold, v float64) string {
 	switch t.Name {
 	case "loss", "dup", "reorder":
 		return report.UnitShare.Format(v)
-	case "delivered", "binds", "allocations":
+	case "delivered", "binds":
 		return report.UnitRate.Format(v)
 	}
 	return report.UnitTime.Format(v)

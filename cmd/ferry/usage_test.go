@@ -26,7 +26,7 @@ func TestPlainErrors(t *testing.T) {
 		"completion tcsh":    `there is no completion script for "tcsh"`,
 		"bench --fail p98<5": `ferry: --fail: invalid threshold: "p98<5"`,
 		"sevre":              `unknown command "sevre"; did you mean serve?`,
-		"bench --shape ring": `shape "ring" is not one of pairs, star, hot, churn, idle, netcode`,
+		"bench --shape ring": `shape "ring" is not one of pairs, star, churn, idle`,
 	} {
 		code, _, stderr := ferry(t.Context(), strings.Fields(args)...)
 		if code != exitUsage || !strings.Contains(stderr, want) || strings.Contains(stderr, "strconv") {

@@ -25,13 +25,6 @@ type Churner interface {
 	Session(ctx context.Context, play time.Duration, done func(step string, took time.Duration)) error
 }
 
-// Reserver is a Dialect whose relay reserves allocations over an API.
-type Reserver interface {
-	Dialect
-	// Reserve requests one allocation, also concurrently. Nothing binds it.
-	Reserve(ctx context.Context) error
-}
-
 // Replacer is a Dialect that can make spare matches ready during the load.
 type Replacer interface {
 	Dialect

@@ -24,7 +24,6 @@ import (
 type FerryConfig struct {
 	BaseURL, Token, Region string
 	Relay                  netip.AddrPort
-	Workers                int
 	AllowRemote            bool
 	TLS                    *tls.Config
 }
@@ -41,17 +40,12 @@ type Ferry struct {
 
 var (
 	_ Churner   = (*Ferry)(nil)
-	_ Reserver  = (*Ferry)(nil)
 	_ Replacer  = (*Ferry)(nil)
 	_ Connector = (*Ferry)(nil)
 )
 
 // NewFerry sends nothing. Errors wrap ErrConfig or ErrRemote.
 func NewFerry(cfg FerryConfig) (*Ferry, error) {
-	cfg.Workers = cmp.Or(cfg.Workers, 4)
-	if cfg.Workers < 1 || cfg.Workers > 256 {
-		return nil, fmt.Errorf("%w: %d workers", ErrConfig, cfg.Workers)
-	}
 	u, err := url.Parse(cfg.BaseURL)
 	if err != nil || u.Hostname() == "" {
 		return nil, fmt.Errorf("%w: base URL %q", ErrConfig, cfg.BaseURL)
@@ -206,13 +200,6 @@ func (f *Ferry) Open(ctx context.Context, p Plan) (*Rig, error) {
 	}
 	s.finish()
 	return r, nil
-}
-
-// Reserve requests an allocation for a host with one player. The relay deletes it
-// after its time limit for unbound allocations.
-func (f *Ferry) Reserve(ctx context.Context) error {
-	_, err := f.reserve(ctx, 1)
-	return err
 }
 
 // NewMatch reserves a host and its players.

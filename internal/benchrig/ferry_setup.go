@@ -23,6 +23,8 @@ const (
 	probeAfter = time.Second
 	// retryInterval is the time between two calls of retry that do something.
 	retryInterval = 100 * time.Millisecond
+	// reserveWorkers is how many matches are reserved at a time.
+	reserveWorkers = 16
 	// maxHandshakes bounds concurrent handshakes, so that set-up does not overflow the
 	// relay's socket buffer.
 	maxHandshakes = 1024
@@ -85,7 +87,7 @@ func (s *ferrySetup) reserve(ctx context.Context, cancel context.CancelCauseFunc
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	matches := s.rig.Plan.Matches - s.rig.Plan.Spare
-	for range min(s.f.cfg.Workers, matches) {
+	for range min(reserveWorkers, matches) {
 		wg.Go(func() {
 			for m := next.Add(1) - 1; m < int64(matches); m = next.Add(1) - 1 {
 				if err := s.reserveMatch(ctx, int(m), tickets); err != nil {

@@ -40,8 +40,8 @@ type Plan struct {
 	// sends itself. Not above 0: never.
 	Keepalive time.Duration
 
-	// Sockets, ReadBuffer and Batch are those of bench.Config.
-	Sockets, ReadBuffer, Batch int
+	Sockets int // of the generator
+	Batch   int // the most datagrams of one system call
 
 	// Transport is how endpoints reach the relay. Empty: UDP.
 	Transport Transport

@@ -202,7 +202,7 @@ func (r *Rig) openSocket(first, end int) error {
 	// Merged datagrams would travel unsegmented over loopback, which favours
 	// relays that receive them unsegmented.
 	g, err := sock.Listen(sock.Config{
-		Addr: netip.AddrPortFrom(wildcard, 0), Batch: r.Plan.Batch, ReadBuffer: r.Plan.ReadBuffer, DisableGSO: true,
+		Addr: netip.AddrPortFrom(wildcard, 0), Batch: r.Plan.Batch, DisableGSO: true,
 	}, 1)
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)

@@ -120,7 +120,7 @@ type bytewise struct{ net.Conn }
 
 func (c bytewise) Read(b []byte) (int, error) { return c.Conn.Read(b[:min(len(b), 1)]) }
 
-func dialWebSocket(ctx context.Context, local netip.Addr, server Server, secure bool, readBuffer int) (*stream, error) {
+func dialWebSocket(ctx context.Context, local netip.Addr, server Server, secure bool) (*stream, error) {
 	s := &stream{mask: rand.Uint32() | 1}
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(local, 0))}
@@ -129,9 +129,6 @@ func dialWebSocket(ctx context.Context, local netip.Addr, server Server, secure 
 			return nil, err
 		}
 		tcp := c.(*net.TCPConn)
-		if readBuffer > 0 {
-			_ = tcp.SetReadBuffer(readBuffer)
-		}
 		s.conn = &streamConn{TCPConn: tcp}
 		s.local = tcp.LocalAddr().(*net.TCPAddr).AddrPort()
 		return s.conn, nil

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -36,9 +35,6 @@ func (d Direct) Open(_ context.Context, p Plan) (*Rig, error) {
 	for i := range r.Flows {
 		f := &r.Flows[i]
 		f.Dst = r.Endpoints[f.To].Addr
-		if len(f.Prefix) >= 4 { // The number of the flow tells the receiver the sender.
-			binary.BigEndian.PutUint32(f.Prefix, uint32(i))
-		}
 	}
 	return r, nil
 }

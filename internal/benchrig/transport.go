@@ -144,9 +144,9 @@ func (d *Dialer) Connect(ctx context.Context, ep int, server Server) (done bool,
 	c := &connecting{server: server, result: make(chan connected, 1)}
 	var run func(context.Context) connected
 	if transport.IsTCP() {
-		local, buffer := d.rig.Plan.Addr(ep), d.rig.Plan.ReadBuffer
+		local := d.rig.Plan.Addr(ep)
 		run = func(ctx context.Context) connected {
-			s, err := dialWebSocket(ctx, local, server, transport == TransportWSS, buffer)
+			s, err := dialWebSocket(ctx, local, server, transport == TransportWSS)
 			return connected{stream: s, err: err}
 		}
 	} else {

@@ -83,7 +83,7 @@ func runMillion(t *testing.T, in Namespace, pid int, path string) bench.Result {
 	cmd := exec.CommandContext(t.Context(), "timeout", fmt.Sprint(int(within.Seconds())), "ip", "netns", "exec", in.Name, ferry, "bench",
 		"--api", "http://127.0.0.1:7777", "--shape", "pairs", "--matches", strconv.Itoa(*millionMatches), "--rate", strconv.Itoa(*millionRate),
 		"--replace-rate", fmt.Sprint(*millionReplace), "--duration", millionDuration.String(), "--keepalive", millionPing.String(),
-		"--warmup", "1s", "--drain", "30s", "--setup-workers", "16", "--server-pid", strconv.Itoa(pid), "--quiet", "--json", path)
+		"--warmup", "1s", "--drain", "30s", "--server-pid", strconv.Itoa(pid), "--quiet", "--json", path)
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {
