@@ -1,9 +1,6 @@
 package main
 
 import (
-	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -110,47 +107,5 @@ func TestWrap(t *testing.T) {
 	}
 	if got := wrapText("a b\nc\n\nExamples:\n   keep  this", 80); got != "   a b c\n\n   Examples:\n      keep  this\n" {
 		t.Errorf("%q", got)
-	}
-}
-
-// TestManPages: each command has a page with its options and the page of its parent.
-func TestManPages(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	helpOf(t, "man "+dir)
-	count := 0
-	var check func(cmd *cli.Command)
-	check = func(cmd *cli.Command) {
-		count++
-		name := strings.ReplaceAll(cmd.FullName(), " ", "-")
-		content, err := os.ReadFile(filepath.Join(dir, name+".1"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		page := strings.ReplaceAll(string(content), `\`, "")
-		for _, want := range []string{".TH", ".SH NAME", ".SH SYNOPSIS", ".SH OPTIONS"} {
-			if !strings.Contains(page, want) {
-				t.Errorf("%s: %s is missing", name, want)
-			}
-		}
-		for _, f := range cmd.VisibleFlags() {
-			if o, ok := describe(cmd, f); ok {
-				flag, _, _ := strings.Cut(o.name, " ")
-				if !strings.Contains(page, strings.TrimSuffix(flag, ",")) {
-					t.Errorf("%s: %s is missing", name, flag)
-				}
-			}
-		}
-		for _, c := range cmd.VisibleCommands() {
-			check(c)
-		}
-	}
-	root := streams{stdout: io.Discard, stderr: io.Discard}.root()
-	if err := root.Run(t.Context(), []string{"ferry", "version"}); err != nil { // fills in the names
-		t.Fatal(err)
-	}
-	check(root)
-	if count < 25 {
-		t.Errorf("%d pages", count)
 	}
 }

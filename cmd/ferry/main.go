@@ -153,7 +153,7 @@ func (s streams) root() *cli.Command {
 		Commands: slices.Concat(
 			inGroup("to run a relay", demoCommand(s), devCommand(s), serveCommand(s), relayCommand(s), apiCommand(s)),
 			inGroup("to operate it", checkCommand(text), controlCommand(s), pingCommand(text), benchCommand(text)),
-			inGroup(otherCommands, tokenCommand(s), kubernetesCommand(text), manCommand(s), versionCommand(s)),
+			inGroup(otherCommands, tokenCommand(s), kubernetesCommand(text), versionCommand(s)),
 		),
 		// Scripts for bash, zsh, fish and PowerShell: ferry completion SHELL.
 		EnableShellCompletion: true,

@@ -71,7 +71,7 @@ var stages = []stage{
 	{name: "peers", target: "peers-test", roots: []string{"scripts/bench"}, waits: true},
 	{name: "openapi", target: "openapi-test", roots: []string{"scripts/openapi", "alloc/httpapi"}},
 	{name: "release", target: "release-test", roots: []string{"scripts/release", "scripts/deploy/systemd", "cmd/ferry/main.go",
-		"docs/vectors.json", "client/js", "client/csharp"}},
+		"cmd/ferry/man_test.go", "docs/vectors.json", "client/js", "client/csharp"}},
 	{name: "helm", target: "helm-test", roots: []string{"scripts/helm", "scripts/deploy", "internal/server/config", "docs/settings.md",
 		"internal/server/observe/metrics"}},
 	{name: "lab", target: "lab", roots: []string{"scripts/lab", "engine", "alloc/httpapi"}, waits: true},

@@ -46,8 +46,8 @@ func (t *tree) add(name string, mode fs.FileMode, content []byte) {
 	*t = append(*t, node{name: name, mode: mode, content: content})
 }
 
-// build compiles the binaries and writes the man pages and completion scripts by one that runs
-// on this machine.
+// build compiles the binaries, and writes the man pages by the test of the commands and the completion scripts by
+// a binary that runs on this machine.
 func build(ctx context.Context, repo string, wanted []platform, dirty bool) (r *release, err error) {
 	if repo, err = filepath.Abs(repo); err != nil {
 		return nil, err
@@ -160,8 +160,10 @@ func (r *release) document(ctx context.Context, ferry string) error {
 	if err := os.Mkdir(man, 0o755); err != nil {
 		return err
 	}
-	if out, err := exec.CommandContext(ctx, ferry, "man", man).CombinedOutput(); err != nil {
-		return fmt.Errorf("ferry man: %w\n%s", err, out)
+	write := exec.CommandContext(ctx, "go", "test", "-count=1", "-vet=off", "-run=^TestManPages$", "./cmd/ferry", "-man", man)
+	write.Dir, write.Env = r.repo, append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+	if out, err := write.CombinedOutput(); err != nil {
+		return fmt.Errorf("man pages: %w\n%s", err, out)
 	}
 	pages, err := os.ReadDir(man)
 	if err != nil {

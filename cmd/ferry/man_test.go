@@ -1,34 +1,62 @@
 package main
 
 import (
-	"context"
-	"errors"
+	"cmp"
+	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"testing"
 
 	"github.com/cpuguy83/go-md2man/v2/md2man"
 	"github.com/urfave/cli/v3"
 )
 
-func manCommand(s streams) *cli.Command {
-	return &cli.Command{
-		Name: "man", Usage: "write the man pages of all commands", ArgsUsage: "DIR",
-		Description: `Writes ferry.1 and a page for each command, such as ferry-serve.1, to a directory.
+var manDir = flag.String("man", "", "write the man pages to `DIR`")
 
-Example:
-   ferry man /usr/local/share/man/man1`,
-		HideHelpCommand: true, OnUsageError: onUsageError,
-		Action: func(_ context.Context, cmd *cli.Command) error {
-			switch {
-			case cmd.Args().Len() == 0:
-				return usage(cmd, errors.New("DIR is missing"))
-			case cmd.Args().Len() > 1:
-				return usage(cmd, fmt.Errorf("unexpected argument %q", cmd.Args().Get(1)))
+// TestManPages: each command has a page with its options and the page of its parent. The release has the pages
+// that it writes.
+func TestManPages(t *testing.T) {
+	dir := cmp.Or(*manDir, t.TempDir())
+	root := streams{stdout: io.Discard, stderr: io.Discard}.root()
+	if err := root.Run(t.Context(), []string{"ferry", "version"}); err != nil { // fills in the names
+		t.Fatal(err)
+	}
+	if err := writeManPages(root, dir); err != nil {
+		t.Fatal(err)
+	}
+	count := 0
+	var check func(cmd *cli.Command)
+	check = func(cmd *cli.Command) {
+		count++
+		name := strings.ReplaceAll(cmd.FullName(), " ", "-")
+		content, err := os.ReadFile(filepath.Join(dir, name+".1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := strings.ReplaceAll(string(content), `\`, "")
+		for _, want := range []string{".TH", ".SH NAME", ".SH SYNOPSIS", ".SH OPTIONS"} {
+			if !strings.Contains(page, want) {
+				t.Errorf("%s: %s is missing", name, want)
 			}
-			return writeManPages(cmd.Root(), cmd.Args().First())
-		},
+		}
+		for _, f := range cmd.VisibleFlags() {
+			if o, ok := describe(cmd, f); ok {
+				flag, _, _ := strings.Cut(o.name, " ")
+				if !strings.Contains(page, strings.TrimSuffix(flag, ",")) {
+					t.Errorf("%s: %s is missing", name, flag)
+				}
+			}
+		}
+		for _, c := range cmd.VisibleCommands() {
+			check(c)
+		}
+	}
+	check(root)
+	if count < 25 {
+		t.Errorf("%d pages", count)
 	}
 }
 
