@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-var rewriteCrossings = flag.Bool("rewrite", false, "write the table at the top of research/crossings.md")
+var rewrite = flag.Bool("rewrite", false, "write html, and the table at the top of research/crossings.md")
 
 // crossing is a row of a section: the other feature, and what shows that the two work together.
 var crossing = regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+) \|$`)
@@ -57,7 +57,7 @@ func TestCrossings(t *testing.T) {
 		t.Fatal("no place for the table")
 	}
 	want := fmt.Appendf(nil, "%s<!-- table -->\n%s<!-- end -->\n%s", before, table, after)
-	if *rewriteCrossings {
+	if *rewrite {
 		err = os.WriteFile(page, want, 0o644)
 	} else if !bytes.Equal(text, want) {
 		err = fmt.Errorf("the table of %s is not that of its sections: go test ./docs -run TestCrossings -rewrite", page)

@@ -20,7 +20,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/console"
 	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
-	"github.com/ferryrelay/ferry/internal/server/site"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -138,10 +137,6 @@ func (a *App) buildOperator(m *metrics.Metrics) error {
 		return err
 	}
 	s.console = page
-	manual, err := site.Render(docs.Files, "docs")
-	if err != nil {
-		return err
-	}
 	a.parts.addTasks(func(ctx context.Context) { page.Run(ctx) })
 	s.fixed = admin.Config{
 		Title:   cfg.Title,
@@ -153,7 +148,7 @@ func (a *App) buildOperator(m *metrics.Metrics) error {
 		},
 		Access: admin.Access{Sessions: admin.NewSessions(a.opts.SignOutFile, a.opts.Logger), Audit: slog.New(s.audit)},
 		Nodes:  now.nodes, Logger: a.opts.Logger,
-		Console: page, Docs: site.Handler(manual, "/docs/"),
+		Console: page, Docs: docs.Handler("/docs/"),
 		Flight: &s.flight, Canaries: &s.canaries,
 		Bans: a.bans, Timeline: a.history.Timeline(),
 	}

@@ -207,8 +207,6 @@ var rules = []rule{
 	{"internal/server/operator/admin", []string{"proto", "alloc", "engine", "internal"},
 		[]string{"github.com/coreos/go-oidc/v3", "golang.org/x/oauth2"},
 		"the operator's pages, and the sign-in of people"},
-	{"internal/server/site", []string{"docs", "internal/server/site"}, []string{"github.com/yuin/goldmark"},
-		"web pages of the documentation: only it reads Markdown"},
 	{"internal/server/host/kube", nil, nil, "calls to the API server of Kubernetes, with net/http"},
 	{"internal/server/host/state", []string{"alloc", "engine", "internal/base/keyfile"}, nil,
 		"the directory of a relay: identity, lock and names of files"},
@@ -224,7 +222,7 @@ var rules = []rule{
 		"internal/server/host/state"}, nil, "a whole relay in another program: it wires the parts, and owns none"},
 	{"relay/relaytest", []string{"alloc", "client", "relay", "engine", "proto", "internal/test/storetest"}, nil,
 		"a relay, a network and conformance tests for programs that embed one"},
-	{"docs", []string{"alloc", "client", "engine", "relay"}, nil, "the example code of the documentation"},
+	{"docs", []string{"alloc", "client", "engine", "relay"}, nil, "the documentation, and tests of its example code"},
 	{"examples", []string{"proto", "alloc", "client", "engine", "relay"}, nil, "what a user of the library can write: public packages only"},
 	{"examples/quic", []string{"alloc", "client"}, []string{"github.com/quic-go/quic-go"}, "existing code for net.PacketConn over a session"},
 	{"cmd", []string{"proto", "alloc", "client", "engine", "bench", "internal"},
@@ -247,7 +245,7 @@ var rules = []rule{
 var testOnly = []string{
 	goleak, "github.com/getkin/kin-openapi", "github.com/quic-go/quic-go", uuid, gopacket,
 	"github.com/coder/websocket", "github.com/pion/dtls/v3", // independent clients
-	"github.com/cpuguy83/go-md2man/v2", // man pages, for a release
+	"github.com/cpuguy83/go-md2man/v2", "github.com/yuin/goldmark", // man pages of a release, and pages of docs
 }
 
 func ruleOf(t *testing.T, dir string) rule {
