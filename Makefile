@@ -18,7 +18,7 @@ test: ## the tests, as README says
 	$(GO) test ./...
 
 .PHONY: check
-check: fmt tidy rows vet foreign staticcheck race portable ## gofmt, vet, other systems, staticcheck, go.mod, tests with the race detector
+check: fmt tidy rows subjects vet foreign staticcheck race portable ## gofmt, vet, other systems, staticcheck, go.mod, tests with the race detector
 
 .PHONY: ci
 ci: ## what CI runs: checks, tests, and the suites whose inputs changed (root)
@@ -35,6 +35,15 @@ nightly: ## everything but goals of time and rate, with long forms of fuzz, mode
 .PHONY: fmt
 fmt:
 	@test -z "$$(gofmt -l .)" || { echo "not gofmt-ed:"; gofmt -l .; exit 1; }
+
+# SUBJECTS_SINCE is the commit after which subjects are checked; a shallow clone without it has newer ones only.
+SUBJECTS_SINCE ?= 704dddc2b021eaa141d56a5f78fc6b7127aa22c3
+
+.PHONY: subjects
+subjects: ## commits have subjects of at most 72 characters
+	@since=$(SUBJECTS_SINCE); git cat-file -e "$$since^{commit}" 2>/dev/null || since=; \
+	! git log --no-merges --format='%h %s' HEAD $${since:+--not $$since} | LC_ALL=C.UTF-8 grep -E '^[^ ]+ .{73}' || \
+		{ echo "subjects of more than 72 characters"; exit 1; }
 
 .PHONY: vet
 vet:

@@ -31,9 +31,14 @@ func repository(t *testing.T) *tree {
 		write(t, filepath.Join(dir, name), text)
 	}
 	git(t, dir, "init", "-q")
-	git(t, dir, "add", ".")
-	git(t, dir, "-c", "user.name=test", "-c", "user.email=test@example.org", "commit", "-qm", "first")
+	commit(t, dir, "first")
 	return reread(t, dir)
+}
+
+func commit(t *testing.T, dir, message string) {
+	t.Helper()
+	git(t, dir, "add", ".")
+	git(t, dir, "-c", "user.name=test", "-c", "user.email=test@example.org", "commit", "-q", "--allow-empty", "-m", message)
 }
 
 func write(t *testing.T, name, text string) {
@@ -123,6 +128,74 @@ func TestDue(t *testing.T) {
 	write(t, filepath.Join(r.dir, passedFile), "suite 0000000000000000 0123456789ab\n")
 	if why := r.due(t); !strings.Contains(why, "not in this clone") {
 		t.Errorf("with an unknown commit: %q", why)
+	}
+}
+
+// TestBase: with a base, the file counts as of that commit, whatever the change says that has passed.
+func TestBase(t *testing.T) {
+	r := repository(t)
+	plan, err := r.plan(options{}, []stage{suite})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.record(plan[0]); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, r.dir, "a change that says what has passed")
+	shallow := filepath.Join(t.TempDir(), "shallow")
+	git(t, r.dir, "clone", "-q", "--depth", "1", "file://"+r.dir, shallow)
+	for _, c := range []struct {
+		name, dir, base string
+		due             bool
+	}{
+		{"none", r.dir, "", false},
+		{"the change itself", r.dir, "HEAD", false},
+		{"its parent", r.dir, "HEAD~1", true},
+		{"a commit that is not in the clone", r.dir, strings.Repeat("0", 40), true},
+		{"an option", r.dir, "--output=ran", true},
+		{"its parent in a shallow clone", shallow, "HEAD~1", true},
+		{"none in a shallow clone", shallow, "", false},
+	} {
+		plan, err := reread(t, c.dir).plan(options{base: c.base}, []stage{suite})
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if (plan[0].why != "") != c.due {
+			t.Errorf("base %s: due: %q, want %v", c.name, plan[0].why, c.due)
+		}
+	}
+}
+
+// TestSubjects runs make subjects.
+func TestSubjects(t *testing.T) {
+	makefile, err := filepath.Abs("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := repository(t)
+	check := func(dir, since string) (string, error) {
+		cmd := exec.Command("make", "-f", makefile, "subjects", "SUBJECTS_SINCE="+since)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	commit(t, r.dir, strings.Repeat("é", 72)+"\n\n"+strings.Repeat("body ", 20))
+	if out, err := check(r.dir, "HEAD~1"); err != nil {
+		t.Errorf("72 characters: %v: %s", err, out)
+	}
+	long := strings.Repeat("x", 73)
+	commit(t, r.dir, long)
+	if out, err := check(r.dir, "HEAD~1"); err == nil || !strings.Contains(out, long) {
+		t.Errorf("73 characters: %v: %s", err, out)
+	}
+	if out, err := check(r.dir, "HEAD"); err != nil {
+		t.Errorf("73 characters before the first that is checked: %v: %s", err, out)
+	}
+	commit(t, r.dir, "short")
+	shallow := filepath.Join(t.TempDir(), "shallow")
+	git(t, r.dir, "clone", "-q", "--depth", "1", "file://"+r.dir, shallow)
+	if out, err := check(shallow, "HEAD~1"); err != nil {
+		t.Errorf("a shallow clone: %v: %s", err, out)
 	}
 }
 

@@ -6,7 +6,8 @@
 // tests one part of the repository, such as one package with the race detector, runs when it is due: when the digest of its inputs
 // differs from the one in .ci/passed. This command writes that file when a suite has
 // passed. Commit it with the change that made the suite due; CI starts from a clean
-// clone and cannot, so until then each of its runs includes the suite.
+// clone and cannot, so until then each of its runs includes the suite. With CI_BASE, which the workflow sets
+// to the commit that a change is based on, the file counts as of that commit: a change cannot skip its own suites.
 //
 // The inputs of a suite are the files and directories that its row names, the packages
 // of this repository that their Go files import, without their tests and

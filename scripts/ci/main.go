@@ -25,6 +25,7 @@ func main() {
 	var o options
 	flag.BoolVar(&o.due, "due", false, "print what is due and why, and run nothing")
 	flag.BoolVar(&o.nightly, "nightly", false, "run everything, with the long forms")
+	flag.StringVar(&o.base, "base", os.Getenv("CI_BASE"), "`COMMIT` whose .ci/passed counts (default $CI_BASE, or else that of the work tree)")
 	only := flag.String("only", "", "run the stages whose names this regular expression matches, due or not")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -45,6 +46,7 @@ func main() {
 type options struct {
 	due, nightly bool
 	only         *regexp.Regexp // nil: none
+	base         string         // empty: the file of the work tree counts
 }
 
 // planned is a stage and what was decided about it.
@@ -95,6 +97,9 @@ func run(ctx context.Context, o options) error {
 // plan decides which stages run.
 func (t *tree) plan(o options, stages []stage) (plan []planned, err error) {
 	passed, err := readPassed(t.dir)
+	if o.base != "" {
+		passed, err = readPassedAt(t.dir, o.base)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,7 @@ func (s stage) of(dir string) stage {
 // stages are in the order in which they run, those that wait beside the others: what takes least
 // time comes first.
 var stages = []stage{
-	{name: "fmt", target: "fmt tidy rows"},
+	{name: "fmt", target: "fmt tidy rows subjects"},
 	{name: "vet", target: "vet"},
 	{name: "foreign", target: "foreign"},
 	{name: "staticcheck", target: "staticcheck"},
