@@ -31,7 +31,7 @@ type apiJSON struct {
 // announceAPI writes the entry of an API process, "at:seal:json", removes expired ones, and returns
 // the time of the store and all entries. KEYS: entries. ARGV: boot, lifetime in milliseconds, seal
 // and JSON.
-var announceAPI = redis.NewScript(luaNow + `
+var announceAPI = newScript(luaNow + `
 local all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
   local at = tonumber(string.match(all[i + 1], '^(%d+):'))
@@ -43,7 +43,7 @@ return {string.format('%.0f', now), redis.call('HGETALL', KEYS[1])}
 `)
 
 // withdrawAPI removes the entry of an API process. KEYS: entries. ARGV: boot.
-var withdrawAPI = redis.NewScript(`return redis.call('HDEL', KEYS[1], ARGV[1])`)
+var withdrawAPI = newScript(`return redis.call('HDEL', KEYS[1], ARGV[1])`)
 
 // APIRegistry has the announcements of API processes, for operators.
 type APIRegistry struct {
@@ -69,7 +69,7 @@ func (r *APIRegistry) Announce(ctx context.Context, p placement.APIProcess) ([]p
 	var denied error
 	err = r.calls.do(ctx, "announce the API process", func(ctx context.Context) (err error) {
 		reply, err = evaluate(ctx, r.calls.redis, announceAPI, []string{r.keys.apis()},
-			id, milliseconds(apiEntryFor), seals[0]+":"+string(text)).Result()
+			id, milliseconds(apiEntryFor), seals[0]+":"+string(text))
 		if redis.HasErrorPrefix(err, "NOPERM") {
 			denied, err = fmt.Errorf("%w: %w", ErrNotPermitted, err), nil // The store answers.
 		}

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // maxBan bounds the text of a ban in bytes.
@@ -18,7 +16,7 @@ var ErrBansFull = errors.New("redisstore: the store has as many bans as there ma
 
 // setBan stores a ban as "end:text", removes those that have ended, and numbers the change. It
 // returns 0 if there are too many, else 1. KEYS: bans. ARGV: id, end in milliseconds, text, maximum.
-var setBan = redis.NewScript(luaNow + luaNumberChange + `
+var setBan = newScript(luaNow + luaNumberChange + `
 local all = redis.call('HGETALL', KEYS[1])
 local n = 0
 for i = 1, #all, 2 do
@@ -50,7 +48,7 @@ end
 `
 
 // deleteBan removes a ban, numbers the change and returns how many there were. KEYS: bans. ARGV: id.
-var deleteBan = redis.NewScript(luaNow + luaNumberChange + `
+var deleteBan = newScript(luaNow + luaNumberChange + `
 local n = redis.call('HDEL', KEYS[1], ARGV[1])
 if n > 0 then numberChange() end
 return n
@@ -58,7 +56,7 @@ return n
 
 // restoreBans stores bans if none was changed since they were read, numbers the change, and returns 1,
 // else 0. KEYS: bans. ARGV: the number that was read, then id, end in milliseconds and text of each.
-var restoreBans = redis.NewScript(luaNow + luaNumberChange + `
+var restoreBans = newScript(luaNow + luaNumberChange + `
 local kept = redis.call('HGET', KEYS[1], '` + keptField + `')
 local last = kept and tonumber(string.match(kept, ':(%d+)$') or '1') or 0
 if last ~= tonumber(ARGV[1]) then return 0 end
@@ -117,7 +115,7 @@ func (b *Bans) Delete(ctx context.Context, id string) (bool, error) {
 func (b *Bans) List(ctx context.Context) (bans []Ban, number uint64, err error) {
 	var all map[string]string
 	err = b.calls.do(ctx, "read the bans", func(ctx context.Context) error {
-		all, err = b.calls.redis.HGetAll(ctx, b.key).Result()
+		all, err = b.calls.redis.hgetAll(ctx, b.key)
 		return err
 	})
 	if err != nil {

@@ -31,7 +31,7 @@ var errCallerGone = errors.New("redisstore: the caller has cancelled")
 // client makes the calls to the servers of a store: each within the timeout, and at once an error
 // while the breaker is open.
 type client struct {
-	redis   redis.UniversalClient
+	redis   servers
 	timeout time.Duration
 	logger  *slog.Logger
 	regions *Regions
@@ -123,9 +123,9 @@ func (c *client) do(ctx context.Context, what string, call func(context.Context)
 
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
-func (c *client) run(ctx context.Context, what string, sc *redis.Script, keys []string, args ...any) (reply any, err error) {
+func (c *client) run(ctx context.Context, what string, sc *script, keys []string, args ...any) (reply any, err error) {
 	err = c.do(ctx, what, func(ctx context.Context) error {
-		reply, err = evaluate(ctx, c.redis, sc, keys, args...).Result()
+		reply, err = evaluate(ctx, c.redis, sc, keys, args...)
 		return err
 	})
 	return reply, err
@@ -135,25 +135,25 @@ func isWrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE")
 
 // evaluate runs a script. If a key has another type than this package gives it, which would end that script and
 // its repetitions, it removes the keys of the script first.
-func evaluate(ctx context.Context, c redis.UniversalClient, sc *redis.Script, keys []string, args ...any) *redis.Cmd {
-	cmd := sc.Run(ctx, c, keys, args...)
-	if isWrongType(cmd.Err()) && c.Del(ctx, keys...).Err() == nil {
-		return sc.Run(ctx, c, keys, args...)
+func evaluate(ctx context.Context, c servers, sc *script, keys []string, args ...any) (reply any, err error) {
+	reply, err = c.run(ctx, sc, keys, args...)
+	if isWrongType(err) && c.del(ctx, keys...) == nil {
+		return c.run(ctx, sc, keys, args...)
 	}
-	return cmd
+	return reply, err
 }
 
 // runReadOnly runs one script that writes nothing, as a user without the permission to
 // write those keys may.
-func (c *client) runReadOnly(ctx context.Context, what string, sc *redis.Script, keys []string) (reply any, err error) {
+func (c *client) runReadOnly(ctx context.Context, what string, sc *script, keys []string) (reply any, err error) {
 	err = c.do(ctx, what, func(ctx context.Context) error {
-		reply, err = sc.RunRO(ctx, c.redis, keys).Result()
+		reply, err = c.redis.runReadOnly(ctx, sc, keys)
 		return err
 	})
 	return reply, err
 }
 
-func (c *client) number(ctx context.Context, what string, sc *redis.Script, keys []string, args ...any) (int64, error) {
+func (c *client) number(ctx context.Context, what string, sc *script, keys []string, args ...any) (int64, error) {
 	reply, err := c.run(ctx, what, sc, keys, args...)
 	if err != nil {
 		return 0, err
@@ -169,9 +169,9 @@ func (c *client) parseNumber(reply any) (int64, error) {
 	return n, nil
 }
 
-func (c *client) text(ctx context.Context, what string, get func(context.Context) *redis.StringCmd) (text string, err error) {
+func (c *client) text(ctx context.Context, what string, get func(context.Context) (string, error)) (text string, err error) {
 	err = c.do(ctx, what, func(ctx context.Context) error {
-		text, err = get(ctx).Result()
+		text, err = get(ctx)
 		return err
 	})
 	return text, err
@@ -184,7 +184,7 @@ func (c *client) reportDamaged() error {
 
 // invocation is a script with its keys, which share a slot, and arguments.
 type invocation struct {
-	script *redis.Script
+	script *script
 	keys   []string
 	args   []any
 }
@@ -195,54 +195,35 @@ func (c *client) runAll(ctx context.Context, what string, all []invocation) ([]a
 	if len(all) == 0 {
 		return nil, nil
 	}
-	replies := make([]any, len(all))
+	var replies []any
 	err := c.do(ctx, what, func(ctx context.Context) error {
-		var unknown []int
-		cmds := make([]*redis.Cmd, len(all))
-		_, _ = c.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for i, one := range all {
-				cmds[i] = p.EvalSha(ctx, one.script.Hash(), one.keys, one.args...)
-			}
-			return nil
-		}) // Each command has its own error.
-		for i, cmd := range cmds {
-			var err error
-			replies[i], err = cmd.Result()
+		var unknown []invocation
+		var numbers []int
+		var errs []error
+		replies, errs = c.redis.pipeline(ctx, all, false)
+		for i, err := range errs {
 			if isWrongType(err) {
-				replies[i], err = evaluate(ctx, c.redis, all[i].script, all[i].keys, all[i].args...).Result()
+				replies[i], err = evaluate(ctx, c.redis, all[i].script, all[i].keys, all[i].args...)
 			}
 			switch {
 			case redis.HasErrorPrefix(err, "NOSCRIPT"):
-				unknown = append(unknown, i)
+				unknown, numbers = append(unknown, all[i]), append(numbers, i)
 			case err != nil && !errors.Is(err, redis.Nil):
 				return err
 			}
 		}
-		return c.runInFull(ctx, all, unknown, replies)
+		if len(unknown) == 0 {
+			return nil
+		}
+		again, errs := c.redis.pipeline(ctx, unknown, true)
+		for i, n := range numbers {
+			if replies[n] = again[i]; errs[i] != nil && !errors.Is(errs[i], redis.Nil) {
+				return errs[i]
+			}
+		}
+		return nil
 	})
 	return replies, err
-}
-
-// runInFull runs the scripts with the given indexes, sends their text, and stores their
-// results in replies.
-func (c *client) runInFull(ctx context.Context, all []invocation, numbers []int, replies []any) error {
-	if len(numbers) == 0 {
-		return nil
-	}
-	cmds := make([]*redis.Cmd, len(numbers))
-	_, _ = c.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, n := range numbers {
-			cmds[i] = all[n].script.Eval(ctx, p, all[n].keys, all[n].args...)
-		}
-		return nil
-	})
-	for i, n := range numbers {
-		var err error
-		if replies[n], err = cmds[i].Result(); err != nil && !errors.Is(err, redis.Nil) {
-			return err
-		}
-	}
-	return nil
 }
 
 type login struct {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/base/joincode"
 	"github.com/ferryrelay/ferry/proto"
@@ -120,8 +118,8 @@ func (s *codeStore) HostOf(ctx context.Context, t alloc.Tenant, code string) (pr
 }
 
 func (s *codeStore) hostOf(ctx context.Context, c hostCode) (proto.AllocationID, error) {
-	text, err := s.calls.text(ctx, "look up a join code", func(ctx context.Context) *redis.StringCmd {
-		return s.calls.redis.Get(ctx, s.keys.code(c.tenant, c.code))
+	text, err := s.calls.text(ctx, "look up a join code", func(ctx context.Context) (string, error) {
+		return s.calls.redis.get(ctx, s.keys.code(c.tenant, c.code))
 	})
 	if err != nil {
 		return proto.AllocationID{}, err
@@ -233,8 +231,8 @@ func (s *codeStore) restoreCode(ctx context.Context, c hostCode, host proto.Allo
 }
 
 func (s *codeStore) codeOf(ctx context.Context, host proto.AllocationID) (string, error) {
-	return s.calls.text(ctx, "look up a host's join code", func(ctx context.Context) *redis.StringCmd {
-		return s.calls.redis.HGet(ctx, s.keys.host(host), "c")
+	return s.calls.text(ctx, "look up a host's join code", func(ctx context.Context) (string, error) {
+		return s.calls.redis.hget(ctx, s.keys.host(host), "c")
 	})
 }
 
@@ -285,7 +283,7 @@ end
 
 // putCode stores a code for a host unless the code exists, and returns 1, else 0. KEYS:
 // code, list. ARGV: host, milliseconds, code, seal.
-var putCode = redis.NewScript(luaCount + `
+var putCode = newScript(luaCount + `
 local v = ARGV[1] .. ':' .. string.format('%.0f', now) .. ':' .. ARGV[4]
 if not redis.call('SET', KEYS[1], v, 'NX', 'PX', ARGV[2]) then return 0 end
 count()
@@ -297,7 +295,7 @@ return 1
 // repeated host the earliest time counts, since network delays vary. An entry that equals
 // ARGV[6] is replaced: the caller has found its signature invalid. KEYS: code, list.
 // ARGV: host, milliseconds, code, age of the host in milliseconds, seal, entry or empty.
-var renewCode = redis.NewScript(luaCount + `
+var renewCode = newScript(luaCount + `
 local since = math.max(now - ARGV[4], 0)
 local v = redis.call('GET', KEYS[1])
 if v and v ~= ARGV[6] then
@@ -319,7 +317,7 @@ return 1
 // The new entry is the oldest possible: a Renew of the former host, which may arrive late,
 // does not take the code back. KEYS: code, list. ARGV: new host, milliseconds, code, seal,
 // former host, entry or empty.
-var moveCode = redis.NewScript(luaCount + `
+var moveCode = newScript(luaCount + `
 local v = redis.call('GET', KEYS[1])
 if v and v ~= ARGV[6] and string.match(v, '^([^:]+):') ~= ARGV[5] then return v end
 redis.call('SET', KEYS[1], ARGV[1] .. ':0:' .. ARGV[4], 'PX', ARGV[2])
@@ -329,7 +327,7 @@ return 1
 
 // dropCode removes a code if it leads to the host, and returns 1, else 0. KEYS: code,
 // list. ARGV: host, code.
-var dropCode = redis.NewScript(`
+var dropCode = newScript(`
 local v = redis.call('GET', KEYS[1])
 if not v or string.match(v, '^([^:]+):') ~= ARGV[1] then return 0 end
 redis.call('DEL', KEYS[1])
@@ -339,6 +337,6 @@ return 1
 
 // countCodes returns the number of codes in the list that have not expired, without those that would last for longer
 // than a code does. KEYS: list. ARGV: lifetime of a code.
-var countCodes = redis.NewScript(luaNow + `
+var countCodes = newScript(luaNow + `
 return redis.call('ZCOUNT', KEYS[1], '(' .. string.format('%.0f', now), string.format('%.0f', now + ARGV[1]))
 `)

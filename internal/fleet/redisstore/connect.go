@@ -25,7 +25,7 @@ const connIdleTimeout = 2 * time.Minute
 const slotRefreshInterval = 2 * time.Second
 
 // connect returns a client for the servers at a. It opens no connection.
-func connect(a Address, c Config) redis.UniversalClient {
+func connect(a Address, c Config) servers {
 	o := redis.UniversalOptions{
 		Addrs: a.Hosts, ClientName: "ferry",
 		Username: a.Username, Password: a.Password, DB: a.DB,
@@ -48,14 +48,14 @@ func connect(a Address, c Config) redis.UniversalClient {
 	}
 	switch a.Kind {
 	case Sentinel:
-		return redis.NewFailoverClient(o.Failover())
+		return libraryClient{redis.NewFailoverClient(o.Failover())}
 	case Cluster:
 		o.MaxRetries = -1 // Following a key that has moved is a retry of its own.
 		cluster := o.Cluster()
 		cluster.ClusterStateReloadInterval = slotRefreshInterval
-		return redis.NewClusterClient(cluster)
+		return libraryClient{redis.NewClusterClient(cluster)}
 	}
-	return redis.NewClient(o.Simple())
+	return libraryClient{redis.NewClient(o.Simple())}
 }
 
 // dialer returns the dial function. A failed dial returns a connection on which every

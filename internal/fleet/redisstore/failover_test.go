@@ -119,7 +119,7 @@ func TestLostAfterHeartbeat(t *testing.T) {
 	server.Restart()
 	// The entry is there as it was, as on a replica that had it.
 	_, value, _ := cutReply(entry)
-	if err := s.calls.redis.HSet(t.Context(), testKeys.nodes(), node.Relay.String(), value).Err(); err != nil {
+	if err := s.calls.redis.(libraryClient).HSet(t.Context(), testKeys.nodes(), node.Relay.String(), value).Err(); err != nil {
 		t.Fatal(err)
 	}
 	wantIntact(t, s, node, false)

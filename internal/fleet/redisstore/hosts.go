@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/proto"
@@ -282,8 +280,8 @@ func (s *hostStore) SetHome(ctx context.Context, host proto.AllocationID, home p
 // alloc.ErrStoreUnavailable, also for a home without a valid signature: it is not known
 // that the host has ended.
 func (s *hostStore) HomeOf(ctx context.Context, host proto.AllocationID) (placement.Home, error) {
-	text, err := s.calls.text(ctx, "look up a host's home", func(ctx context.Context) *redis.StringCmd {
-		return s.calls.redis.HGet(ctx, s.keys.host(host), "h")
+	text, err := s.calls.text(ctx, "look up a host's home", func(ctx context.Context) (string, error) {
+		return s.calls.redis.hget(ctx, s.keys.host(host), "h")
 	})
 	if err != nil {
 		return placement.Home{}, err
@@ -311,7 +309,7 @@ func (s *hostStore) HomeOf(ctx context.Context, host proto.AllocationID) (placem
 // compare them without the seals.
 
 // setHome stores the home of a host. KEYS: host. ARGV: home with seal, milliseconds.
-var setHome = redis.NewScript(`
+var setHome = newScript(`
 redis.call('HSET', KEYS[1], 'h', ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return 1
@@ -319,18 +317,18 @@ return 1
 
 // claimCode gives a host a code if it has none, and returns 1, else 0. KEYS: host.
 // ARGV: code with seal, milliseconds.
-var claimCode = redis.NewScript(`
+var claimCode = newScript(`
 if redis.call('HSETNX', KEYS[1], 'c', ARGV[1]) == 0 then return 0 end
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return 1
 `)
 
 // peekCode returns the code of a host, or nothing. KEYS: host.
-var peekCode = redis.NewScript(`return redis.call('HGET', KEYS[1], 'c')`)
+var peekCode = newScript(`return redis.call('HGET', KEYS[1], 'c')`)
 
 // releaseCode removes this code from a host, or any code if ARGV[1] is empty. It
 // returns the removed code, or nothing. KEYS: host. ARGV: code or empty.
-var releaseCode = redis.NewScript(`
+var releaseCode = newScript(`
 local c = redis.call('HGET', KEYS[1], 'c')
 if not c or ARGV[1] ~= '' and (string.match(c, '^[^:]*:[^:]*') or c) ~= ARGV[1] then return false end
 redis.call('HDEL', KEYS[1], 'c')
@@ -341,7 +339,7 @@ return c
 // leads to the host, '0' it leads to another one, ” the relay has none. It returns a
 // different code that the entry had, or nothing. The relay's code replaces that one.
 // KEYS: host. ARGV: home with seal, milliseconds, code or empty, state, seal of the code.
-var renewHost = redis.NewScript(`
+var renewHost = newScript(`
 redis.call('HSET', KEYS[1], 'h', ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 local c = redis.call('HGET', KEYS[1], 'c')
@@ -357,7 +355,7 @@ return c
 
 // resealCode replaces the seal of a host's code, and returns 1, or 0 if the host has
 // another code by now. KEYS: host. ARGV: code, seal.
-var resealCode = redis.NewScript(`
+var resealCode = newScript(`
 local c = redis.call('HGET', KEYS[1], 'c')
 if not c or string.match(c, '^[^:]*:[^:]*') ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'c', ARGV[1] .. ':' .. ARGV[2])
@@ -366,7 +364,7 @@ return 1
 
 // dropHost removes a host unless it has another home. It returns 0 if it has, else 1
 // with the code of the host, if any. KEYS: host. ARGV: home.
-var dropHost = redis.NewScript(`
+var dropHost = newScript(`
 local e = redis.call('HMGET', KEYS[1], 'h', 'c')
 if e[1] and string.match(e[1], '^[^:]*:[^:]*') ~= ARGV[1] then return {0} end
 redis.call('DEL', KEYS[1])

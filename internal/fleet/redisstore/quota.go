@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // maxName bounds the names of scopes, holders and buckets in bytes.
@@ -27,7 +25,7 @@ var luaLease = luaNow + fmt.Sprintf("local maxLease, maxUsed = %d, %d", maxLease
 
 // setLease stores the usage of a holder as "used:end". A new holder removes expired leases.
 // KEYS: scope. ARGV: holder, used, milliseconds.
-var setLease = redis.NewScript(luaLease + `
+var setLease = newScript(luaLease + `
 if ARGV[2] == '0' then return redis.call('HDEL', KEYS[1], ARGV[1]) end
 if redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ':' .. string.format('%.0f', now + ARGV[3])) == 1 then
   local all = redis.call('HGETALL', KEYS[1])
@@ -42,7 +40,7 @@ return 1
 
 // sumLeases adds up the usage of all holders but those whose lease has expired. It writes
 // nothing. KEYS: scope.
-var sumLeases = redis.NewScript(luaLease + `
+var sumLeases = newScript(luaLease + `
 local all = redis.call('HGETALL', KEYS[1])
 local sum = 0
 for i = 1, #all, 2 do
@@ -56,7 +54,7 @@ return sum
 // takeToken takes a token from a bucket with the tokens of a minute. The bucket stores
 // the time in microseconds at which it is full again. It returns 0, or the microseconds
 // to wait. KEYS: bucket. ARGV: microseconds per token, microseconds for all.
-var takeToken = redis.NewScript(`
+var takeToken = newScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local full = tonumber(redis.call('GET', KEYS[1])) or 0

@@ -35,7 +35,7 @@ const (
 // publishRegions writes the fields of the regions, "region:end", and removes expired ones, and those that end later
 // than this script lets them. If another one contradicts them, it writes nothing and returns that, "field=region".
 // KEYS: regions. ARGV: lifetime in milliseconds, then field and region of each.
-var publishRegions = redis.NewScript(luaNow + `
+var publishRegions = newScript(luaNow + `
 local all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
   local region, stop = string.match(all[i + 1], '^(.*):(%d+)$')
@@ -54,7 +54,7 @@ return ''
 
 type Regions struct {
 	own    string // of the store; empty: it has those of all regions, and publishes none
-	client redis.UniversalClient
+	client servers
 	key    string
 	fields map[string]string // of this process
 	ttl    time.Duration     // of what it publishes; 0: it only reads
@@ -64,7 +64,7 @@ type Regions struct {
 	err     error      // what it contradicted then
 }
 
-func newRegions(c *Config, client redis.UniversalClient) *Regions {
+func newRegions(c *Config, client servers) *Regions {
 	r := &Regions{own: c.Region, client: client, key: keys{c.Prefix}.regions(), fields: map[string]string{ownField: ownMark + c.Region}}
 	maps.Copy(r.fields, c.Symbols)
 	if !c.Relay {
@@ -108,9 +108,14 @@ func (r *Regions) exchange(ctx context.Context) (other string, err error) {
 		for _, field := range slices.Sorted(maps.Keys(r.fields)) {
 			args = append(args, field, r.fields[field])
 		}
-		return evaluate(ctx, r.client, publishRegions, []string{r.key}, args...).Text()
+		reply, err := evaluate(ctx, r.client, publishRegions, []string{r.key}, args...)
+		other, ok := reply.(string)
+		if err == nil && !ok {
+			err = errDamaged
+		}
+		return other, err
 	}
-	published, err := r.client.HGetAll(ctx, r.key).Result()
+	published, err := r.client.hgetAll(ctx, r.key)
 	for field, value := range published {
 		region := withoutEnd(value)
 		for own, ownRegion := range r.fields {
@@ -149,7 +154,7 @@ func (r *Regions) Own() string { return r.own }
 func (s *Stores) PublishedRegion(ctx context.Context) (region string, err error) {
 	first := s.all[0].calls
 	err = first.do(ctx, "read the store's region", func(ctx context.Context) error {
-		region, err = first.redis.HGet(ctx, first.regions.key, ownField).Result()
+		region, err = first.redis.hget(ctx, first.regions.key, ownField)
 		if errors.Is(err, redis.Nil) || redis.HasErrorPrefix(err, "NOPERM") {
 			return nil
 		}

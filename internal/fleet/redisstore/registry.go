@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 )
@@ -142,21 +140,13 @@ func (r *Registry) histories(ctx context.Context) []string {
 	defer cancel()
 	var mu sync.Mutex
 	var all []string
-	ask := func(ctx context.Context, c *redis.Client) error {
-		text, err := c.Info(ctx, "replication").Result()
-		if id := history(text); err == nil && id != "" {
+	r.calls.redis.eachReplication(ctx, func(info string) {
+		if id := history(info); id != "" {
 			mu.Lock()
 			defer mu.Unlock()
 			all = append(all, id)
 		}
-		return nil
-	}
-	switch c := r.calls.redis.(type) {
-	case *redis.ClusterClient:
-		_ = c.ForEachMaster(ctx, ask)
-	case *redis.Client:
-		_ = ask(ctx, c)
-	}
+	})
 	return all
 }
 
@@ -382,7 +372,7 @@ func age(now, at int64) time.Duration {
 // It removes up to 16 expired entries. KEYS: entries, their expiries. ARGV: relay, boot,
 // number, last number known to be written, lifetime in milliseconds, seal and JSON, entry
 // or empty.
-var announce = redis.NewScript(luaNow + `
+var announce = newScript(luaNow + `
 local old = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, 16)
 if #old > 0 then
   redis.call('HDEL', KEYS[1], unpack(old))
@@ -407,13 +397,13 @@ return intact
 
 // listNodes returns the time of the store and all entries. It writes nothing. KEYS:
 // entries.
-var listNodes = redis.NewScript(luaNow + `
+var listNodes = newScript(luaNow + `
 return {string.format('%.0f', now), redis.call('HGETALL', KEYS[1])}
 `)
 
 // withdraw removes the entry of a relay if it is of that run, and returns 1, else 0.
 // KEYS: entries, their expiries. ARGV: relay, boot.
-var withdraw = redis.NewScript(`
+var withdraw = newScript(`
 local v = redis.call('HGET', KEYS[1], ARGV[1])
 if not v or string.match(v, '^%d+:(%x+):') ~= ARGV[2] then return 0 end
 redis.call('HDEL', KEYS[1], ARGV[1])

@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/proto"
@@ -163,7 +161,7 @@ func (s *sealer) publish(ctx context.Context, c placement.Certificate, lasts tim
 	}
 	lasts = max(signerFor, lasts+sealStep+clockTolerance)
 	err := s.calls.do(ctx, "publish the certificate of the signatures", func(ctx context.Context) error {
-		return s.calls.redis.Set(ctx, s.keys.signer(c.Key), c.DER, lasts).Err()
+		return s.calls.redis.set(ctx, s.keys.signer(c.Key), c.DER, lasts)
 	})
 	if again {
 		return nil
@@ -253,25 +251,20 @@ func (s *sealer) learn(ctx context.Context, keys []placement.KeyID) error {
 			}
 			keys = keys[1:]
 		}
-		cmds := make([]*redis.StringCmd, len(part))
+		names := make([]string, len(part))
+		for i, key := range part {
+			names[i] = s.keys.signer(key)
+		}
+		var texts []string
 		if err := s.calls.do(ctx, "read the certificates of signatures", func(ctx context.Context) error {
-			_, _ = s.calls.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-				for i, key := range part {
-					cmds[i] = p.Get(ctx, s.keys.signer(key))
-				}
-				return nil
-			}) // Each command has its own error.
-			for _, cmd := range cmds {
-				if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
-					return err
-				}
-			}
-			return nil
+			var err error
+			texts, err = s.calls.redis.getAll(ctx, names)
+			return err
 		}); err != nil {
 			return err
 		}
 		for i, key := range part {
-			if der := cmds[i].Val(); der != "" && len(der) <= maxValue {
+			if der := texts[i]; der != "" && len(der) <= maxValue {
 				// Another certificate leaves the key unknown.
 				if err := s.signer.Learn(key, bytes.Clone([]byte(der))); err != nil {
 					s.logUnverified(s.keys.signer(key), err)

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/proto"
@@ -82,7 +80,7 @@ func (s *Store) Run(ctx context.Context) error {
 
 // Close ends all connections. Calls fail from there on.
 func (s *Store) Close() error {
-	if err := s.calls.redis.Close(); err != nil {
+	if err := s.calls.redis.close(); err != nil {
 		return fmt.Errorf("redisstore: close: %w", err)
 	}
 	return nil
@@ -100,12 +98,12 @@ func Ping(ctx context.Context, c Config) error {
 		return err
 	}
 	client := connect(address, c)
-	return errors.Join(client.Ping(ctx).Err(), client.Close())
+	return errors.Join(client.ping(ctx), client.close())
 }
 
 // Ping returns nil if the store answers.
 func (s *Store) Ping(ctx context.Context) error {
-	return s.calls.do(ctx, "ping", func(ctx context.Context) error { return s.calls.redis.Ping(ctx).Err() })
+	return s.calls.do(ctx, "ping", func(ctx context.Context) error { return s.calls.redis.ping(ctx) })
 }
 
 // LoginError returns the error of a server that has refused the user, the password or its rights since
@@ -142,9 +140,6 @@ func (s *Store) Stats() Stats {
 		Forgotten: forget.forgotten.Load(), Overflow: forget.overflow.Load(),
 		Open: c.isOpen(), Opened: c.opened.Load(), Closed: c.closed.Load(), Refused: c.refused.Load(),
 	}
-	if pool, ok := c.redis.(*redis.Client); ok { // A cluster's may ask the servers.
-		p := pool.PoolStats()
-		st.Connections, st.Idle = int(p.TotalConns), int(p.IdleConns)
-	}
+	st.Connections, st.Idle = c.redis.connections()
 	return st
 }
