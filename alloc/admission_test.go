@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/test/alloctest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -16,7 +17,7 @@ import (
 // TestAdmit: Admit is called for each reservation that the other rules
 // permit, and a refused one costs neither a place nor a count.
 func TestAdmit(t *testing.T) {
-	relay := newFakeRelay()
+	relay := alloctest.NewRelay()
 	var asked []alloc.AdmissionRequest
 	var events []alloc.ReservationEvent
 	var refuse error
@@ -37,8 +38,8 @@ func TestAdmit(t *testing.T) {
 			t.Errorf("%v, want %v", err, refuse)
 		}
 	}
-	if len(relay.hosts) != 0 || len(events) != 0 {
-		t.Errorf("%d hosts although all were refused, %d events", len(relay.hosts), len(events))
+	if len(relay.Hosts) != 0 || len(events) != 0 {
+		t.Errorf("%d hosts although all were refused, %d events", len(relay.Hosts), len(events))
 	}
 	refuse, asked = nil, nil
 	host, err := service.Allocate(t.Context(), anna, 4, "")
@@ -104,13 +105,13 @@ func allocateAll(t *testing.T, s *alloc.Service, c alloc.Caller) []proto.Allocat
 
 func TestOutstandingIsBounded(t *testing.T) {
 	t.Parallel()
-	relay, clock := newFakeRelay(), new(testkit.Clock)
+	relay, clock := alloctest.NewRelay(), new(testkit.Clock)
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Now = clock.Now })
 	ids := allocateAll(t, s, alice)
 	if len(ids) != 20 {
 		t.Fatalf("%d reserved and not bound, want 20", len(ids))
 	}
-	if n := len(relay.hosts); n != 20 {
+	if n := len(relay.Hosts); n != 20 {
 		t.Errorf("the relay was asked %d times, want 20", n)
 	}
 	for _, c := range []alloc.Caller{bob, mallory} {
@@ -126,8 +127,8 @@ func TestOutstandingIsBounded(t *testing.T) {
 	s.OnBind(ids[0])
 	s.OnBind(ids[0])
 	s.OnBind(proto.AllocationID{1})
-	relay.end(s, ids[1])
-	relay.end(s, ids[0]) // which was bound, and counts no more
+	relay.End(context.Background(), ids[1])
+	relay.End(context.Background(), ids[0]) // which was bound, and counts no more
 	if n := len(allocateAll(t, s, alice)); n != 2 {
 		t.Errorf("one bound, one ended: %d more, want 2", n)
 	}
@@ -144,18 +145,18 @@ func TestOutstandingIsBounded(t *testing.T) {
 // TestOutstandingJoinsCount: a reservation that the relay or the store refused does not count.
 func TestOutstandingJoinsCount(t *testing.T) {
 	t.Parallel()
-	relay := newFakeRelay()
+	relay := alloctest.NewRelay()
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.MaxOutstanding = 3 })
 	host := mustAllocate(t, s, alice)
 	code := mustCode(t, s, alice, host)
 	join := func() error { _, err := s.Join(t.Context(), bob, code); return err }
-	relay.joinErr = alloc.ErrFull
+	relay.Fail(alloc.ErrFull, "ReserveJoiner")
 	for range 5 {
 		if err := join(); !errors.Is(err, alloc.ErrFull) {
 			t.Fatal(err)
 		}
 	}
-	relay.joinErr = nil
+	relay.Fail(nil)
 	for range 5 {
 		if _, err := s.Join(t.Context(), bob, "6666666"); !errors.Is(err, alloc.ErrCodeNotFound) {
 			t.Fatal(err)
@@ -174,18 +175,15 @@ func TestOutstandingJoinsCount(t *testing.T) {
 	}
 }
 
-// unlimitedRelay is a relay that limits no player.
-type unlimitedRelay struct{ *fakeRelay }
-
-func (unlimitedRelay) RelayConfig() alloc.RelayConfig {
-	return alloc.RelayConfig{
-		Region: testRegions[0].ID, MaxConnections: alloc.DefaultMaxConnections, BindTimeout: alloc.DefaultBindTimeout, Unlimited: true,
-	}
+func unlimitedRelay() *alloctest.Relay {
+	r := alloctest.NewRelay()
+	r.Config.Unlimited = true
+	return r
 }
 
 func TestOutstandingUnlimited(t *testing.T) {
 	t.Parallel()
-	s := newTestService(t, unlimitedRelay{newFakeRelay()}, nil)
+	s := newTestService(t, unlimitedRelay(), nil)
 	ids := allocateAll(t, s, alice)
 	if len(ids) != 200 {
 		t.Errorf("%d allocations, want no bound", len(ids))
@@ -196,7 +194,7 @@ func TestOutstandingUnlimited(t *testing.T) {
 
 func TestOutstandingAtOnce(t *testing.T) {
 	t.Parallel()
-	s := newTestService(t, newFakeRelay(), nil)
+	s := newTestService(t, alloctest.NewRelay(), nil)
 	var mu sync.Mutex
 	granted := make(map[string]int)
 	var wg sync.WaitGroup
@@ -222,14 +220,14 @@ func TestOutstandingAtOnce(t *testing.T) {
 
 func TestSetMaxOutstanding(t *testing.T) {
 	t.Parallel()
-	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.MaxOutstanding = 3 })
+	s := newTestService(t, alloctest.NewRelay(), func(c *alloc.ServiceConfig) { c.MaxOutstanding = 3 })
 	for _, c := range []struct{ most, more int }{{3, 3}, {5, 2}, {1, 0}, {6, 1}} {
 		s.SetMaxOutstanding(c.most)
 		if n := len(allocateAll(t, s, alice)); n != c.more {
 			t.Errorf("%d are permitted: %d more, want %d", c.most, n, c.more)
 		}
 	}
-	free := newTestService(t, unlimitedRelay{newFakeRelay()}, nil)
+	free := newTestService(t, unlimitedRelay(), nil)
 	free.SetMaxOutstanding(1)
 	if n := len(allocateAll(t, free, alice)); n != 200 {
 		t.Errorf("%d allocations without a bound", n)

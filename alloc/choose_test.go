@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/test/alloctest"
 )
 
 // TestChooseRegion: the order of regions by what all players have measured. A player is written as
@@ -32,7 +33,7 @@ func TestChooseRegion(t *testing.T) {
 		{"no room", "eu=20", "eu us ap", "full"},
 	} {
 		s, err := alloc.NewService(alloc.ServiceConfig{
-			Relay: struct{ alloc.Relay }{}, Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "eu"}, {ID: "us"}, {ID: "ap"}},
+			Relay: alloctest.NewRelay(), Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "eu"}, {ID: "us"}, {ID: "ap"}},
 			HasRoom: func(region string, seats int) bool {
 				return seats == 5 && !slices.Contains(strings.Fields(c.full), region)
 			},

@@ -120,7 +120,7 @@ func (s *Service) checkHost(ctx context.Context, host proto.AllocationID) error 
 // drawCode returns a random code of the length that the tenant's next code needs, behind the prefix
 // of the host if the store has parts: a prefix is no secret, so it does not count.
 func (s *Service) drawCode(ctx context.Context, t Tenant, host proto.AllocationID) (string, error) {
-	prefix, active, err := countCodes(ctx, s.store, t, host)
+	prefix, active, err := s.store.Codes(ctx, t, host)
 	if err != nil {
 		return "", fmt.Errorf("count join codes: %w", err)
 	}
@@ -130,13 +130,4 @@ func (s *Service) drawCode(ctx context.Context, t Tenant, host proto.AllocationI
 	defer s.mu.Unlock()
 	code, err := newCode(s.rand, length)
 	return prefix + code, err
-}
-
-func countCodes(ctx context.Context, codes Store, t Tenant, host proto.AllocationID) (prefix string, active int, err error) {
-	parts, ok := codes.(CodePrefixer)
-	if !ok {
-		active, err = codes.Codes(ctx, t)
-		return "", active, err
-	}
-	return parts.CodePrefix(ctx, t, host)
 }

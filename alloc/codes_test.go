@@ -11,6 +11,7 @@ import (
 	"testing/iotest"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/test/alloctest"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -44,16 +45,16 @@ func (f *faultyStore) CodeOf(ctx context.Context, t alloc.Tenant, host proto.All
 	return f.MemoryStore.CodeOf(ctx, t, host)
 }
 
-func (f *faultyStore) Codes(ctx context.Context, t alloc.Tenant) (int, error) {
+func (f *faultyStore) Codes(ctx context.Context, t alloc.Tenant, host proto.AllocationID) (string, int, error) {
 	if f.codes != nil {
-		return 0, f.codes
+		return "", 0, f.codes
 	}
-	return f.MemoryStore.Codes(ctx, t)
+	return f.MemoryStore.Codes(ctx, t, host)
 }
 
 func wantCodes(t *testing.T, codes alloc.Store, n int) {
 	t.Helper()
-	if got, err := codes.Codes(t.Context(), testTenant); err != nil || got != n {
+	if _, got, err := codes.Codes(t.Context(), testTenant, proto.AllocationID{}); err != nil || got != n {
 		t.Errorf("%d codes in the store, error %v; want %d", got, err, n)
 	}
 }
@@ -67,7 +68,7 @@ func TestStoreFailures(t *testing.T) {
 		"Codes":   func(f *faultyStore) { f.codes = broken },
 	} {
 		faulty := &faultyStore{MemoryStore: alloc.NewMemoryStore()}
-		s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Store = faulty })
+		s := newTestService(t, alloctest.NewRelay(), func(c *alloc.ServiceConfig) { c.Store = faulty })
 		host := mustAllocate(t, s, alice)
 		fail(faulty)
 		if code, err := s.JoinCode(t.Context(), alice, host); !errors.Is(err, broken) || code != "" {
@@ -76,7 +77,7 @@ func TestStoreFailures(t *testing.T) {
 		wantCodes(t, faulty.MemoryStore, 0)
 	}
 	faulty := &faultyStore{MemoryStore: alloc.NewMemoryStore(), hostOf: broken}
-	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Store = faulty })
+	s := newTestService(t, alloctest.NewRelay(), func(c *alloc.ServiceConfig) { c.Store = faulty })
 	if _, err := s.Join(t.Context(), bob, "6789BC"); !errors.Is(err, broken) || errors.Is(err, alloc.ErrCodeNotFound) {
 		t.Errorf("HostOf fails: error %v", err)
 	}
@@ -87,7 +88,7 @@ func TestStoreFailures(t *testing.T) {
 func TestStoreFailsAfterStoring(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
-	relay := newFakeRelay()
+	relay := alloctest.NewRelay()
 	faulty := &faultyStore{MemoryStore: alloc.NewMemoryStore(), put: broken, stores: true}
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = faulty })
 	host := mustAllocate(t, s, alice)
@@ -97,16 +98,11 @@ func TestStoreFailsAfterStoring(t *testing.T) {
 	if code, err := s.JoinCode(t.Context(), alice, host); err != nil {
 		t.Errorf("asked again: code %q, error %v", code, err)
 	}
-	relay.end(s, host)
+	relay.End(context.Background(), host)
 	wantCodes(t, faulty.MemoryStore, 0)
 
 	next := mustAllocate(t, s, alice)
-	first := relay.describes + 1
-	relay.onDescribe = func(call int) {
-		if call == first {
-			relay.end(s, next)
-		}
-	}
+	relay.OnDescribe = func(int) { relay.End(context.Background(), next) }
 	if _, err := s.JoinCode(t.Context(), alice, next); !errors.Is(err, alloc.ErrNotFound) {
 		t.Errorf("the host ended meanwhile: error %v", err)
 	}
@@ -115,11 +111,11 @@ func TestStoreFailsAfterStoring(t *testing.T) {
 
 func TestEndedForgets(t *testing.T) {
 	t.Parallel()
-	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
+	relay, codes := alloctest.NewRelay(), alloc.NewMemoryStore()
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = codes })
 	host, other := mustAllocate(t, s, alice), mustAllocate(t, s, alice)
 	code, otherCode := mustCode(t, s, alice, host), mustCode(t, s, alice, other)
-	relay.end(s, host)
+	relay.End(context.Background(), host)
 	s.OnEnd(proto.AllocationID{1})
 	wantCodes(t, codes, 1)
 	if _, err := s.Join(t.Context(), bob, code); !errors.Is(err, alloc.ErrCodeNotFound) {
@@ -135,11 +131,11 @@ func TestEndedForgets(t *testing.T) {
 
 func TestJoinForgetsDeadHost(t *testing.T) {
 	t.Parallel()
-	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
+	relay, codes := alloctest.NewRelay(), alloc.NewMemoryStore()
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = codes })
 	host := mustAllocate(t, s, alice)
 	code := mustCode(t, s, alice, host)
-	delete(relay.live, host)
+	relay.Lose()
 	wantCodes(t, codes, 1)
 	_, err := s.Join(t.Context(), bob, code)
 	if !errors.Is(err, alloc.ErrCodeNotFound) || errors.Is(err, alloc.ErrNotFound) {
@@ -150,12 +146,12 @@ func TestJoinForgetsDeadHost(t *testing.T) {
 
 func TestCodeNeverOutlivesItsHost(t *testing.T) {
 	t.Parallel()
-	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
+	relay, codes := alloctest.NewRelay(), alloc.NewMemoryStore()
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = codes })
 	host := mustAllocate(t, s, alice)
-	relay.onDescribe = func(call int) {
+	relay.OnDescribe = func(call int) {
 		if call == 1 {
-			relay.end(s, host)
+			relay.End(context.Background(), host)
 		}
 	}
 	if code, err := s.JoinCode(t.Context(), alice, host); !errors.Is(err, alloc.ErrNotFound) || code != "" {
@@ -169,11 +165,11 @@ func TestCodeNeverOutlivesItsHost(t *testing.T) {
 // the store, and is the answer to the next call.
 func TestCallerLeaves(t *testing.T) {
 	t.Parallel()
-	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
+	relay, codes := alloctest.NewRelay(), alloc.NewMemoryStore()
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = codes })
 	host := mustAllocate(t, s, alice)
 	ctx, cancel := context.WithCancel(t.Context())
-	relay.onDescribe = func(call int) {
+	relay.OnDescribe = func(call int) {
 		if call == 2 {
 			cancel()
 		}
@@ -184,20 +180,16 @@ func TestCallerLeaves(t *testing.T) {
 	wantCodes(t, codes, 1)
 
 	next := mustAllocate(t, s, alice)
-	relay.onDescribe = func(call int) {
+	relay.OnDescribe = func(call int) {
 		if call == 3 {
-			relay.mu.Lock()
-			relay.describeErr = alloc.ErrUnavailable
-			relay.mu.Unlock()
+			relay.Fail(alloc.ErrUnavailable, "Describe")
 		}
 	}
 	if _, err := s.JoinCode(t.Context(), alice, next); !errors.Is(err, alloc.ErrUnavailable) {
 		t.Errorf("the relay went away: error %v", err)
 	}
 	wantCodes(t, codes, 2)
-	relay.mu.Lock()
-	relay.describeErr = nil
-	relay.mu.Unlock()
+	relay.Fail(nil)
 	before, err := codes.CodeOf(t.Context(), testTenant, next)
 	if code := mustCode(t, s, alice, next); err != nil || code != before {
 		t.Errorf("the relay came back: %s, in the store %s, %v", code, before, err)
@@ -208,7 +200,7 @@ func TestCollisionDrawsAnew(t *testing.T) {
 	t.Parallel()
 	// Three draws of six symbols: 666666 twice, then 777777.
 	source := bytes.NewReader(append(make([]byte, 12), bytes.Repeat([]byte{1}, 6)...))
-	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Rand = source })
+	s := newTestService(t, alloctest.NewRelay(), func(c *alloc.ServiceConfig) { c.Rand = source })
 	a, b := mustAllocate(t, s, alice), mustAllocate(t, s, alice)
 	if got := mustCode(t, s, alice, a); got != "666666" {
 		t.Errorf("first code %s, want 666666", got)
@@ -223,14 +215,14 @@ func TestCollisionDrawsAnew(t *testing.T) {
 
 func TestCollisionsEnd(t *testing.T) {
 	t.Parallel()
-	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Rand = zeros{} })
+	s := newTestService(t, alloctest.NewRelay(), func(c *alloc.ServiceConfig) { c.Rand = zeros{} })
 	a, b := mustAllocate(t, s, alice), mustAllocate(t, s, alice)
 	mustCode(t, s, alice, a)
 	if _, err := s.JoinCode(t.Context(), alice, b); !errors.Is(err, alloc.ErrUnavailable) {
 		t.Errorf("a source that repeats itself: error %v", err)
 	}
 	noRandom := errors.New("no randomness")
-	s = newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Rand = iotest.ErrReader(noRandom) })
+	s = newTestService(t, alloctest.NewRelay(), func(c *alloc.ServiceConfig) { c.Rand = iotest.ErrReader(noRandom) })
 	if _, err := s.JoinCode(t.Context(), alice, mustAllocate(t, s, alice)); !errors.Is(err, noRandom) {
 		t.Errorf("a source that fails: error %v", err)
 	}
@@ -245,7 +237,7 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 // symbols and the 53rd eight. Codes of another tenant do not count.
 func TestCodesGrowWithTheTenant(t *testing.T) {
 	t.Parallel()
-	s := newTestService(t, newFakeRelay(), nil)
+	s := newTestService(t, alloctest.NewRelay(), nil)
 	for n := 1; n <= 60; n++ {
 		want := 8
 		if n <= 2 {
@@ -260,7 +252,7 @@ func TestCodesGrowWithTheTenant(t *testing.T) {
 	if code := mustCode(t, s, mallory, mustAllocate(t, s, mallory)); len(code) != 6 {
 		t.Errorf("first code of another tenant is %s", code)
 	}
-	slow := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.FailuresPerSecond = 1000 })
+	slow := newTestService(t, alloctest.NewRelay(), func(c *alloc.ServiceConfig) { c.FailuresPerSecond = 1000 })
 	if code := mustCode(t, slow, alice, mustAllocate(t, slow, alice)); len(code) != 8 {
 		t.Errorf("first code at 1000 failures a second is %s, want 8 symbols", code)
 	}
@@ -269,7 +261,7 @@ func TestCodesGrowWithTheTenant(t *testing.T) {
 func TestJoinCodeAtOnce(t *testing.T) {
 	t.Parallel()
 	codes := alloc.NewMemoryStore()
-	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Store = codes })
+	s := newTestService(t, alloctest.NewRelay(), func(c *alloc.ServiceConfig) { c.Store = codes })
 	host := mustAllocate(t, s, alice)
 	got := make([]string, 24)
 	var wg sync.WaitGroup
@@ -292,7 +284,7 @@ func TestJoinCodeAtOnce(t *testing.T) {
 
 func TestEverythingAtOnce(t *testing.T) {
 	t.Parallel()
-	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
+	relay, codes := alloctest.NewRelay(), alloc.NewMemoryStore()
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = codes })
 	var wg sync.WaitGroup
 	for g := range 8 {
@@ -305,7 +297,7 @@ func TestEverythingAtOnce(t *testing.T) {
 					return
 				}
 				var asking sync.WaitGroup
-				asking.Go(func() { relay.end(s, res.ID) })
+				asking.Go(func() { relay.End(context.Background(), res.ID) })
 				asking.Go(func() { codeAndJoin(t, s, c, res.ID) })
 				codeAndJoin(t, s, c, res.ID)
 				asking.Wait()
@@ -337,7 +329,7 @@ type prefixStore struct {
 	codes  int
 }
 
-func (p prefixStore) CodePrefix(context.Context, alloc.Tenant, proto.AllocationID) (string, int, error) {
+func (p prefixStore) Codes(context.Context, alloc.Tenant, proto.AllocationID) (string, int, error) {
 	return p.prefix, p.codes, nil
 }
 
@@ -346,7 +338,7 @@ func TestCodePrefix(t *testing.T) {
 	t.Parallel()
 	for codes, want := range map[int]int{0: 7, 2: 8, 1000: 9, 1 << 50: 12} {
 		store := prefixStore{alloc.NewMemoryStore(), "W", codes}
-		s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Store = store })
+		s := newTestService(t, alloctest.NewRelay(), func(c *alloc.ServiceConfig) { c.Store = store })
 		code := mustCode(t, s, alice, mustAllocate(t, s, alice))
 		if len(code) != want || !strings.HasPrefix(code, "W") {
 			t.Errorf("with %d codes the code is %s, want %d symbols that begin with W", codes, code, want)

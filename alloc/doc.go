@@ -22,15 +22,15 @@
 //	NewService      with the relay and a Store, such as NewMemoryStore
 //	httpapi.New     with the service and its callers' tokens, to serve HTTP
 //
-// and then runs the relay. Package relay does all of it. NewService registers the service
-// with an [ObservableRelay], which engine.Server is. For any other relay the program calls
-// Service.OnBind, without which a reservation counts against MaxOutstanding until
-// BindTimeout is over, and Service.OnEnd, without which a join code stays in the store until
-// Join learns from the relay that its host has ended. The service has nothing to close.
+// and then runs the relay. Package relay does all of it. NewService lets the service observe the
+// relay. For a relay that cannot be observed the program calls Service.OnBind, without which a
+// reservation counts against MaxOutstanding until BindTimeout is over, and Service.OnEnd, without
+// which a join code stays in the store until Join learns from the relay that its host has ended.
+// The service has nothing to close.
 //
 // A relay that keeps its state over a restart also has join codes: set
 // ServiceConfig.KeepCode to engine.Server.KeepCode, and pass each of
-// engine.Server.KeptCodes to [MemoryStore.Restore] before Server.Run.
+// engine.Server.KeptCodes to [Store].MoveCode before Server.Run.
 //
 // A tested program is in docs/embedding.md, and the terms are in docs/glossary.md.
 package alloc

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/test/alloctest"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -22,7 +23,7 @@ func TestHookPanics(t *testing.T) {
 			panic("the quota is broken")
 		}
 	}
-	relay := newFakeRelay()
+	relay := alloctest.NewRelay()
 	s, err := alloc.NewService(alloc.ServiceConfig{
 		Relay: relay, Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "home"}}, MaxOutstanding: 1,
 		Logger:    slog.New(slog.NewTextHandler(&log, nil)),
@@ -80,7 +81,7 @@ func TestAdmitErrorIsLogged(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var log bytes.Buffer
 			s, err := alloc.NewService(alloc.ServiceConfig{
-				Relay: newFakeRelay(), Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "home"}},
+				Relay: alloctest.NewRelay(), Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "home"}},
 				Logger: slog.New(slog.NewTextHandler(&log, nil)),
 				Admit:  func(context.Context, alloc.AdmissionRequest) error { return c.err },
 			})
@@ -105,7 +106,7 @@ func TestAdmitErrorIsLogged(t *testing.T) {
 		var log bytes.Buffer
 		ctx, cancel := context.WithCancel(t.Context())
 		s, err := alloc.NewService(alloc.ServiceConfig{
-			Relay: newFakeRelay(), Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "home"}},
+			Relay: alloctest.NewRelay(), Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "home"}},
 			Logger: slog.New(slog.NewTextHandler(&log, nil)),
 			Admit:  func(ctx context.Context, _ alloc.AdmissionRequest) error { cancel(); return ctx.Err() },
 		})

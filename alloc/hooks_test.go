@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/test/alloctest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -27,11 +28,11 @@ func TestHookCallsService(t *testing.T) {
 		_, allocate := service.Allocate(ctx, caller, 1, "")
 		_, join := service.Join(ctx, caller, "BCDFGH")
 		_, code := service.JoinCode(ctx, caller, proto.AllocationID{1})
-		_, migrate := service.Migrate(ctx, caller, alloc.MigrationClaim{})
+		_, migrate := service.Migrate(ctx, caller, "", alloc.ConnectionData{})
 		got = append(got, allocate, join, code, migrate, service.Leave(ctx, caller, proto.AllocationID{1}, alloc.ConnectionData{}))
 	}
 	service, err := alloc.NewService(alloc.ServiceConfig{
-		Relay: newFakeRelay(), Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "home"}},
+		Relay: alloctest.NewRelay(), Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "home"}},
 		Logger: slog.New(slog.NewTextHandler(&out, nil)),
 		Now:    clock.Now,
 		Admit: func(ctx context.Context, _ alloc.AdmissionRequest) error {

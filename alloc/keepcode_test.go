@@ -10,6 +10,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/base/joincode"
+	"github.com/ferryrelay/ferry/internal/test/alloctest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -19,7 +20,7 @@ import (
 func TestKeepBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
 	codes, kept := alloc.NewMemoryStore(), make(map[proto.AllocationID]string)
-	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) {
+	s := newTestService(t, alloctest.NewRelay(), func(c *alloc.ServiceConfig) {
 		c.Store = codes
 		c.KeepCode = func(ctx context.Context, host proto.AllocationID, code string) error {
 			if got, err := codes.HostOf(ctx, testTenant, code); err != nil || got != host {
@@ -50,7 +51,7 @@ func TestKeepFails(t *testing.T) {
 		{alloc.ErrNotFound, alloc.ErrNotFound},
 	} {
 		codes, fails := alloc.NewMemoryStore(), tt.fails
-		s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) {
+		s := newTestService(t, alloctest.NewRelay(), func(c *alloc.ServiceConfig) {
 			c.Store = codes
 			c.KeepCode = func(context.Context, proto.AllocationID, string) error { return fails }
 		})
@@ -71,7 +72,7 @@ func TestKeepAfterFailedPut(t *testing.T) {
 	t.Parallel()
 	var kept []string
 	faulty := &faultyStore{MemoryStore: alloc.NewMemoryStore(), put: errors.New("broken"), stores: true}
-	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) {
+	s := newTestService(t, alloctest.NewRelay(), func(c *alloc.ServiceConfig) {
 		c.Store = faulty
 		c.KeepCode = func(_ context.Context, _ proto.AllocationID, code string) error {
 			kept = append(kept, code)
@@ -110,7 +111,7 @@ func TestTwoProcesses(t *testing.T) {
 	for name, fail := range map[string]struct{ put, keep error }{
 		"no reply of the store": {put: broken}, "no reply of the relay": {keep: alloc.ErrUnavailable},
 	} {
-		relay, codes := newFakeRelay(), alloc.NewMemoryStore()
+		relay, codes := alloctest.NewRelay(), alloc.NewMemoryStore()
 		kept := make(map[proto.AllocationID]string)
 		late := &lateStore{faultyStore: faultyStore{MemoryStore: codes, put: fail.put, stores: true}}
 		first := newTestService(t, relay, func(c *alloc.ServiceConfig) {
@@ -139,7 +140,7 @@ func TestNobodyIsToldAnUnkeptCode(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32
 	keeping, fail := make(chan struct{}), make(chan struct{})
-	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) {
+	s := newTestService(t, alloctest.NewRelay(), func(c *alloc.ServiceConfig) {
 		c.KeepCode = func(context.Context, proto.AllocationID, string) error {
 			switch calls.Add(1) {
 			case 1:
@@ -175,11 +176,11 @@ func TestNobodyIsToldAnUnkeptCode(t *testing.T) {
 // whether a host comes back, and its code waits with it.
 func TestJoinWhileTheHostIsAway(t *testing.T) {
 	t.Parallel()
-	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
+	relay, codes := alloctest.NewRelay(), alloc.NewMemoryStore()
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = codes })
 	host := mustAllocate(t, s, alice)
 	code := mustCode(t, s, alice, host)
-	relay.joinErr, relay.describeErr = alloc.ErrUnavailable, alloc.ErrUnavailable
+	relay.Fail(alloc.ErrUnavailable)
 	if _, err := s.Join(t.Context(), bob, code); !errors.Is(err, alloc.ErrUnavailable) || errors.Is(err, alloc.ErrCodeNotFound) {
 		t.Errorf("join of a host that is away: %v", err)
 	}
@@ -187,7 +188,7 @@ func TestJoinWhileTheHostIsAway(t *testing.T) {
 		t.Errorf("code of a host that is away: %v", err)
 	}
 	wantCodes(t, codes, 1)
-	relay.joinErr, relay.describeErr = nil, nil
+	relay.Fail(nil)
 	if _, err := s.Join(t.Context(), bob, code); err != nil {
 		t.Errorf("join when it is back: %v", err)
 	}
@@ -202,7 +203,7 @@ func TestJoinWhileTheHostIsAway(t *testing.T) {
 func TestFailedJoinsLengthenNewCodes(t *testing.T) {
 	t.Parallel()
 	clock := new(testkit.Clock)
-	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Now = clock.Now })
+	s := newTestService(t, alloctest.NewRelay(), func(c *alloc.ServiceConfig) { c.Now = clock.Now })
 	host := mustAllocate(t, s, alice)
 	first := mustCode(t, s, alice, host)
 	for range 300 * 1000 / 50 { // 5 minutes at 1,000 a second, 50 at once

@@ -38,25 +38,13 @@ func (m *MemoryStore) PutCode(_ context.Context, t Tenant, code string, host pro
 	if !ok {
 		return false, ErrCodeMalformed
 	}
-	return m.put(codeKey{t.Hash(), packed}, host), nil
-}
-
-// Restore stores code for host, for the tenant with that hash. A program calls it
-// after a restart with the codes that ServiceConfig.KeepCode wrote; see
-// engine.Server.KeptCodes. It reports false, and changes nothing, when the code is
-// malformed or taken or the host already has a code.
-func (m *MemoryStore) Restore(tenant uint64, code string, host proto.AllocationID) bool {
-	packed, ok := joincode.Pack(code)
-	return ok && m.put(codeKey{tenant, packed}, host)
-}
-
-func (m *MemoryStore) put(key codeKey, host proto.AllocationID) bool {
+	key := codeKey{t.Hash(), packed}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.insert(key, host)
+	return m.insert(key, host), nil
 }
 
-// insert is put for a caller that holds mu.
+// insert stores a code for a caller that holds mu.
 func (m *MemoryStore) insert(key codeKey, host proto.AllocationID) bool {
 	if m.findHost(host) >= 0 || m.findCode(key) >= 0 {
 		return false
@@ -96,12 +84,12 @@ func (m *MemoryStore) CodeOf(_ context.Context, t Tenant, host proto.AllocationI
 	return joincode.Unpack(m.slab.at(n).code), nil
 }
 
-// Codes returns how many codes the tenant has.
-func (m *MemoryStore) Codes(_ context.Context, t Tenant) (int, error) {
+// Codes returns how many codes the tenant has, and no prefix.
+func (m *MemoryStore) Codes(_ context.Context, t Tenant, _ proto.AllocationID) (string, int, error) {
 	tenant := t.Hash()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.counts[tenant], nil
+	return "", m.counts[tenant], nil
 }
 
 // Forget implements [Store]. No call holds the store's lock for longer than tens of
@@ -127,7 +115,7 @@ func (m *MemoryStore) forget(host proto.AllocationID) {
 	}
 }
 
-// MoveCode implements [CodeMover], for engine.Hooks.OnMigrate.
+// MoveCode implements [Store].
 func (m *MemoryStore) MoveCode(_ context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error) {
 	packed, ok := joincode.Pack(code)
 	if !ok {

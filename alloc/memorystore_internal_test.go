@@ -69,8 +69,11 @@ func TestMemoryStoreAgainstMaps(t *testing.T) {
 		}
 		_, has := byHost[host]
 		_, taken := byCode[key]
-		if got := m.Restore(key.tenant, joincode.Unpack(key.code), host); got == (has || taken) {
-			t.Fatalf("Restore = %v; the host has a code: %v, the code is taken: %v", got, has, taken)
+		m.mu.Lock()
+		got := m.insert(key, host)
+		m.mu.Unlock()
+		if got == (has || taken) {
+			t.Fatalf("insert = %v; the host has a code: %v, the code is taken: %v", got, has, taken)
 		}
 		if !has && !taken {
 			byHost[host], byCode[key] = key, host

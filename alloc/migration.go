@@ -71,44 +71,22 @@ type LeaveRequest struct {
 	Proof ConnectionData
 }
 
-// MigrationRelay is a [Relay] whose matches survive their hosts. *engine.Server is one.
-type MigrationRelay interface {
-	Relay
-	// MigrateHost reserves an allocation for a player that would take the place of its host,
-	// with the host's number of connections, also while the relay drains. One player holds one at
-	// a time, for 2 s while others ask, and another one of the same player replaces it. Once it is
-	// bound it is the new host, and gets the code.
-	// Errors: ErrNotFound when the match is over, and for a player that is none of it;
-	// MigrationWaitError; HostPresentError; ErrFull; ErrUnavailable.
-	MigrateHost(ctx context.Context, r MigrationRequest) (Reservation, error)
-	// LeaveHost records that a host leaves: its players may take its place at once, and new
-	// players get a MigrationWaitError. The relay forwards its messages until a new host is
-	// bound. Another call does nothing. Errors: ErrNotFound, also for a wrong proof, ErrUnavailable.
-	LeaveHost(ctx context.Context, r LeaveRequest) error
-}
-
-type MigrationClaim struct {
-	Code string
-	// Ticket is the HostConnectionData of the player's own reservation.
-	Ticket ConnectionData
-}
-
 // HostMigration reports whether players may take the place of a host that has left.
-func (s *Service) HostMigration() bool { return s.migrations != nil }
+func (s *Service) HostMigration() bool { return s.hostMigration }
 
 // Migrate reserves an allocation with which a player takes the place of its host, once it has
-// bound it: see [MigrationRelay]. The join code leads to the new host when the program has
-// moved it, see engine.Hooks.OnMigrate. Errors: ErrTenantName, ErrCodeMalformed,
-// ErrCodeNotFound, ErrOutstanding, those of MigrateHost and those of ServiceConfig.Admit.
-func (s *Service) Migrate(ctx context.Context, c Caller, claim MigrationClaim) (res Reservation, err error) {
+// bound it: see [Relay]. The ticket is the HostConnectionData of the player's own reservation.
+// Errors: ErrTenantName, ErrCodeMalformed, ErrCodeNotFound, ErrOutstanding, those of MigrateHost and
+// those of ServiceConfig.Admit.
+func (s *Service) Migrate(ctx context.Context, c Caller, code string, ticket ConnectionData) (res Reservation, err error) {
 	if inHook.Running() {
 		return Reservation{}, ErrInHook
 	}
 	defer func() { s.failedJoins.addError(c.Tenant, err, s.elapsed()) }()
-	if s.migrations == nil {
+	if !s.hostMigration {
 		return Reservation{}, ErrNotFound
 	}
-	code, host, err := s.lookUp(ctx, c.Tenant, claim.Code)
+	code, host, err := s.lookUp(ctx, c.Tenant, code)
 	if err != nil {
 		return Reservation{}, err
 	}
@@ -117,10 +95,10 @@ func (s *Service) Migrate(ctx context.Context, c Caller, claim MigrationClaim) (
 		player = HashPlayer(c.Tenant, c.Player)
 	}
 	r := MigrationRequest{
-		Tenant: c.Tenant, Player: player, ClientAddress: c.Address, Host: host, Code: code, Ticket: claim.Ticket,
+		Tenant: c.Tenant, Player: player, ClientAddress: c.Address, Host: host, Code: code, Ticket: ticket,
 	}
 	res, err = s.reserve(ctx, AdmissionRequest{Caller: c, Role: RoleHost, Host: host}, r.Player, func() (Reservation, error) {
-		return s.migrations.MigrateHost(ctx, r)
+		return s.relay.MigrateHost(ctx, r)
 	})
 	if err != nil {
 		return Reservation{}, fmt.Errorf("migrate a host: %w", err)
@@ -136,7 +114,7 @@ func (s *Service) Leave(ctx context.Context, c Caller, host proto.AllocationID, 
 	if inHook.Running() {
 		return ErrInHook
 	}
-	if s.migrations == nil {
+	if !s.hostMigration {
 		return ErrNotFound
 	}
 	if err := c.Tenant.Validate(); err != nil {
@@ -145,7 +123,7 @@ func (s *Service) Leave(ctx context.Context, c Caller, host proto.AllocationID, 
 	if !c.Server && !c.Individual && proof == (ConnectionData{}) {
 		return ErrHostProof
 	}
-	if err := s.migrations.LeaveHost(ctx, LeaveRequest{Tenant: c.Tenant, Player: actsFor(c), Host: host, Proof: proof}); err != nil {
+	if err := s.relay.LeaveHost(ctx, LeaveRequest{Tenant: c.Tenant, Player: actsFor(c), Host: host, Proof: proof}); err != nil {
 		return fmt.Errorf("leave: %w", err)
 	}
 	return nil

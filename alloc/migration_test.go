@@ -8,47 +8,13 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/test/alloctest"
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// migrationRelay is a fakeRelay that gives every player a reservation for the place of a host
-// that has left.
-type migrationRelay struct {
-	*fakeRelay
-	left  map[proto.AllocationID]bool
-	asked []alloc.MigrationRequest
-	leave []alloc.LeaveRequest
-	err   error // the answer of both calls, if not nil
-}
-
-func (r *migrationRelay) MigrateHost(_ context.Context, q alloc.MigrationRequest) (alloc.Reservation, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.asked = append(r.asked, q)
-	switch {
-	case r.err != nil:
-		return alloc.Reservation{}, r.err
-	case !r.left[q.Host]:
-		return alloc.Reservation{}, alloc.HostPresentError{Host: q.Host}
-	}
-	res := r.reserve(q.Tenant, q.Player, alloc.RoleHost)
-	d := r.live[res.ID]
-	d.Code = q.Code
-	r.live[res.ID] = d
-	return res, nil
-}
-
-func (r *migrationRelay) LeaveHost(_ context.Context, q alloc.LeaveRequest) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.leave = append(r.leave, q)
-	r.left[q.Host] = r.err == nil
-	return r.err
-}
-
 type migration struct {
 	*alloc.Service
-	relay *migrationRelay
+	relay *alloctest.Relay
 	store *alloc.MemoryStore
 	code  string
 	host  proto.AllocationID
@@ -56,9 +22,7 @@ type migration struct {
 
 func newMigration(t *testing.T, change func(*alloc.ServiceConfig)) *migration {
 	t.Helper()
-	x := &migration{
-		relay: &migrationRelay{fakeRelay: newFakeRelay(), left: make(map[proto.AllocationID]bool)}, store: alloc.NewMemoryStore(),
-	}
+	x := &migration{relay: alloctest.NewRelay(), store: alloc.NewMemoryStore()}
 	x.Service = newTestService(t, x.relay, func(c *alloc.ServiceConfig) {
 		c.Store, c.HostMigration = x.store, true
 		if change != nil {
@@ -82,25 +46,25 @@ func wantError(t *testing.T, what string, got, want error) {
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	x := newMigration(t, nil)
-	claim := alloc.MigrationClaim{Code: strings.ToLower(x.code), Ticket: alloc.ConnectionData{7}}
-	_, err := x.Migrate(t.Context(), bob, claim)
+	typed, ticket := strings.ToLower(x.code), alloc.ConnectionData{7}
+	_, err := x.Migrate(t.Context(), bob, typed, ticket)
 	var present alloc.HostPresentError
 	if !errors.As(err, &present) || present.Host != x.host || !errors.Is(err, alloc.ErrHostPresent) {
 		t.Errorf("a live host: %v", err)
 	}
 	wantError(t, "leave", x.Leave(t.Context(), alice, x.host, alloc.ConnectionData{8}), nil)
-	res, err := x.Migrate(t.Context(), bob, claim)
+	res, err := x.Migrate(t.Context(), bob, typed, ticket)
 	if err != nil || res.ID.IsZero() || res.Region != testRegions[0].ID {
 		t.Fatalf("Migrate = %v in %q, %v", res.ID, res.Region, err)
 	}
 	want := alloc.MigrationRequest{Tenant: testTenant, Player: alloc.HashPlayer(testTenant, "bob"), Host: x.host, Code: x.code,
-		Ticket: claim.Ticket}
-	if got := x.relay.asked[len(x.relay.asked)-1]; got != want {
+		Ticket: ticket}
+	if got := x.relay.Migrations[len(x.relay.Migrations)-1]; got != want {
 		t.Errorf("asked %+v, want %+v", got, want)
 	}
 	if want := (alloc.LeaveRequest{Tenant: testTenant, Player: alloc.HashPlayer(testTenant, "alice"),
-		Host: x.host, Proof: alloc.ConnectionData{8}}); x.relay.leave[0] != want {
-		t.Errorf("asked %+v, want %+v", x.relay.leave[0], want)
+		Host: x.host, Proof: alloc.ConnectionData{8}}); x.relay.Leaves[0] != want {
+		t.Errorf("asked %+v, want %+v", x.relay.Leaves[0], want)
 	}
 	if got := mustCode(t, x.Service, bob, res.ID); got != x.code {
 		t.Errorf("the candidate has the code %s, want %s", got, x.code)
@@ -127,7 +91,7 @@ func TestLeaveProof(t *testing.T) {
 	individual := alice
 	individual.Individual = true
 	wantError(t, "a shared token", x.Leave(t.Context(), alice, x.host, alloc.ConnectionData{}), alloc.ErrHostProof)
-	if len(x.relay.leave) != 0 {
+	if len(x.relay.Leaves) != 0 {
 		t.Error("the relay was asked")
 	}
 	wantError(t, "an individual player", x.Leave(t.Context(), individual, x.host, alloc.ConnectionData{}), nil)
@@ -138,22 +102,22 @@ func TestMigrateCallers(t *testing.T) {
 	t.Parallel()
 	x := newMigration(t, nil)
 	wantError(t, "a backend leaves", x.Leave(t.Context(), backend, x.host, alloc.ConnectionData{}), nil)
-	if _, err := x.Migrate(t.Context(), backend, alloc.MigrationClaim{Code: x.code}); err != nil {
+	if _, err := x.Migrate(t.Context(), backend, x.code, alloc.ConnectionData{}); err != nil {
 		t.Errorf("a backend: %v", err)
 	}
-	if none := (alloc.PlayerHash{}); x.relay.leave[0].Player != none || x.relay.asked[0].Player != none {
-		t.Errorf("asked %+v and %+v", x.relay.leave, x.relay.asked)
+	if none := (alloc.PlayerHash{}); x.relay.Leaves[0].Player != none || x.relay.Migrations[0].Player != none {
+		t.Errorf("asked %+v and %+v", x.relay.Leaves, x.relay.Migrations)
 	}
-	_, err := x.Migrate(t.Context(), alloc.Caller{Tenant: testTenant}, alloc.MigrationClaim{Code: x.code})
-	if err != nil || x.relay.asked[1].Player == (alloc.PlayerHash{}) {
+	_, err := x.Migrate(t.Context(), alloc.Caller{Tenant: testTenant}, x.code, alloc.ConnectionData{})
+	if err != nil || x.relay.Migrations[1].Player == (alloc.PlayerHash{}) {
 		t.Errorf("a player without a name acts for any player: %v", err)
 	}
 	wait := alloc.MigrationWaitError{Reason: "the host was heard 2.0 s ago", RetryAfter: 5 * time.Second}
 	for _, want := range []error{alloc.ErrNotFound, alloc.ErrFull, alloc.ErrUnavailable, wait, alloc.ErrMigration} {
-		if x.relay.err = want; want == alloc.ErrMigration {
-			x.relay.err = wait
+		if x.relay.Fail(want); want == alloc.ErrMigration {
+			x.relay.Fail(wait)
 		}
-		_, err := x.Migrate(t.Context(), bob, alloc.MigrationClaim{Code: x.code})
+		_, err := x.Migrate(t.Context(), bob, x.code, alloc.ConnectionData{})
 		wantError(t, "Migrate", err, want)
 		wantError(t, "Leave", x.Leave(t.Context(), alice, x.host, alloc.ConnectionData{8}), want)
 	}
@@ -167,7 +131,7 @@ func TestMigrateCallers(t *testing.T) {
 		"other tenant":  {alloc.Tenant{Project: "other"}, x.code, alloc.ErrCodeNotFound},
 		"wrong project": {alloc.Tenant{Project: "\x00"}, x.code, alloc.ErrTenantName},
 	} {
-		_, err := x.Migrate(t.Context(), alloc.Caller{Tenant: tt.tenant, Player: "bob"}, alloc.MigrationClaim{Code: tt.code})
+		_, err := x.Migrate(t.Context(), alloc.Caller{Tenant: tt.tenant, Player: "bob"}, tt.code, alloc.ConnectionData{})
 		wantError(t, name, err, tt.want)
 	}
 }
@@ -177,7 +141,7 @@ func TestMigrateWrongCode(t *testing.T) {
 	t.Parallel()
 	x := newMigration(t, nil)
 	for range 100_000 {
-		_, err := x.Migrate(t.Context(), bob, alloc.MigrationClaim{Code: "6789BCDFGHJK"})
+		_, err := x.Migrate(t.Context(), bob, "6789BCDFGHJK", alloc.ConnectionData{})
 		if !errors.Is(err, alloc.ErrCodeNotFound) {
 			t.Fatal(err)
 		}
@@ -201,15 +165,15 @@ func TestMigrateIsAdmitted(t *testing.T) {
 		}
 	})
 	wantError(t, "leave", x.Leave(t.Context(), alice, x.host, alloc.ConnectionData{8}), nil)
-	res, err := x.Migrate(t.Context(), bob, alloc.MigrationClaim{Code: x.code})
+	res, err := x.Migrate(t.Context(), bob, x.code, alloc.ConnectionData{})
 	wantError(t, "the first", err, nil)
 	if q := asked[len(asked)-1]; q.Role != alloc.RoleHost || q.Host != x.host || q.Caller.Player != "bob" {
 		t.Errorf("asked %+v", q)
 	}
-	_, err = x.Migrate(t.Context(), bob, alloc.MigrationClaim{Code: x.code})
+	_, err = x.Migrate(t.Context(), bob, x.code, alloc.ConnectionData{})
 	wantError(t, "the second", err, alloc.ErrOutstanding)
 	x.OnEnd(res.ID)
-	_, err = x.Migrate(t.Context(), bob, alloc.MigrationClaim{Code: x.code})
+	_, err = x.Migrate(t.Context(), bob, x.code, alloc.ConnectionData{})
 	wantError(t, "after its end", err, nil)
 }
 
@@ -219,13 +183,14 @@ func TestMigrationsOff(t *testing.T) {
 	t.Parallel()
 	x := newMigration(t, nil)
 	off := newTestService(t, x.relay, func(c *alloc.ServiceConfig) { c.Store = x.store })
-	_, err := off.Migrate(t.Context(), bob, alloc.MigrationClaim{Code: x.code})
+	_, err := off.Migrate(t.Context(), bob, x.code, alloc.ConnectionData{})
 	wantError(t, "Migrate without the setting", err, alloc.ErrNotFound)
 	wantError(t, "Leave without the setting", off.Leave(t.Context(), alice, x.host, alloc.ConnectionData{8}), alloc.ErrNotFound)
-	if off.HostMigration() || !x.HostMigration() || len(x.relay.asked)+len(x.relay.leave) != 0 {
-		t.Errorf("HostMigration = %v, the relay was asked %v", off.HostMigration(), x.relay.asked)
+	if off.HostMigration() || !x.HostMigration() || len(x.relay.Migrations)+len(x.relay.Leaves) != 0 {
+		t.Errorf("HostMigration = %v, the relay was asked %v", off.HostMigration(), x.relay.Migrations)
 	}
-	_, err = alloc.NewService(alloc.ServiceConfig{Relay: newFakeRelay(), Store: x.store, Regions: testRegions, HostMigration: true})
+	x.relay.Config.HostMigration = false
+	_, err = alloc.NewService(alloc.ServiceConfig{Relay: x.relay, Store: x.store, Regions: testRegions, HostMigration: true})
 	if !errors.Is(err, alloc.ErrConfig) || !strings.Contains(err.Error(), "Relay") {
 		t.Errorf("a relay without migrations: error %v", err)
 	}

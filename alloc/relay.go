@@ -159,25 +159,23 @@ type Region struct {
 	WebSocketURL string
 }
 
-// RelayConfig is the configuration of a relay as far as a [Service] must agree with it.
+// RelayConfig is the configuration of a relay as far as a [Service] must agree with it. A field that
+// is empty or zero is not known.
 type RelayConfig struct {
 	Region         string
 	MaxConnections int // the most that a host may request
 	BindTimeout    time.Duration
-	HostMigration  bool
+	HostMigration  bool // players can take the place of a host that has left
 	// Unlimited turns MaxOutstanding and the limits of package httpapi off, for tests and development.
 	Unlimited bool
 }
 
-// ConfiguredRelay is a [Relay] that has one configuration, such as *engine.Server. NewService
-// returns an error for a configuration of the service that contradicts it.
-type ConfiguredRelay interface {
-	RelayConfig() RelayConfig
-}
-
 // Relay makes allocations. Its methods may be called concurrently, and an error means that
-// nothing was reserved, also if ctx has ended. The relay of the same process is *engine.Server.
+// nothing was reserved, also if ctx has ended. What a relay cannot do is an errors.ErrUnsupported.
+// The relay of the same process is *engine.Server.
 type Relay interface {
+	// RelayConfig returns the same each time. NewService refuses what contradicts it.
+	RelayConfig() RelayConfig
 	// ReserveHost reserves an allocation for a host. Errors: ErrFull,
 	// ErrMaxConnections, ErrPlayerLimit, ErrDraining, ErrUnavailable.
 	ReserveHost(ctx context.Context, r HostRequest) (Reservation, error)
@@ -186,20 +184,27 @@ type Relay interface {
 	// ErrPlayerLimit, ErrDraining, and ErrUnavailable, also while the host may still come back
 	// after a restart. A draining relay accepts joiners of its live hosts.
 	ReserveJoiner(ctx context.Context, r JoinerRequest) (Reservation, error)
+	// MigrateHost reserves an allocation for a player that would take the place of its host,
+	// with the host's number of connections, also while the relay drains. One player holds one at
+	// a time, for 2 s while others ask, and another one of the same player replaces it. Once it is
+	// bound it is the new host, and gets the code.
+	// Errors: ErrNotFound when the match is over, and for a player that is none of it;
+	// MigrationWaitError; HostPresentError; ErrFull; ErrUnavailable.
+	MigrateHost(ctx context.Context, r MigrationRequest) (Reservation, error)
+	// LeaveHost records that a host leaves: its players may take its place at once, and new
+	// players get a MigrationWaitError. The relay forwards its messages until a new host is
+	// bound. Another call does nothing. Errors: ErrNotFound, also for a wrong proof, ErrUnavailable.
+	LeaveHost(ctx context.Context, r LeaveRequest) error
 	// Describe describes a live allocation. Errors: ErrNotFound, and
 	// ErrUnavailable, also while the allocation may still come back.
 	Describe(ctx context.Context, id proto.AllocationID) (Description, error)
+	// Observe makes o hear of each allocation that is bound or ends from now on. A relay in another
+	// process cannot do it.
+	Observe(o Observer) error
 }
 
-// ObservableRelay is a Relay in this process that calls observers. *engine.Server is one.
-type ObservableRelay interface {
-	Relay
-	// Observe makes o hear of each allocation that is bound or ends from now on.
-	Observe(o Observer)
-}
-
-// Observer hears of the allocations of an [ObservableRelay]. A [Service] is one, and
-// [NewService] registers it. Its methods must not block or call the relay.
+// Observer hears of the allocations of a [Relay]. A [Service] is one, and [NewService] registers
+// it. Its methods must not block or call the relay.
 type Observer interface {
 	// OnBind is called when an allocation was bound, and when a host has ended whose place a
 	// player may take.
@@ -221,28 +226,16 @@ type Store interface {
 	HostOf(ctx context.Context, t Tenant, code string) (proto.AllocationID, error)
 	// CodeOf returns the code of host, or ErrCodeNotFound.
 	CodeOf(ctx context.Context, t Tenant, host proto.AllocationID) (string, error)
-	// Codes returns how many codes the tenant has.
-	Codes(ctx context.Context, t Tenant) (int, error)
+	// Codes returns the symbols with which a new code of host begins, and how many codes of the
+	// tenant begin with them. They are empty unless the store has several parts, of which each
+	// fails without the others: then they name the part. Further errors: ErrNotFound, ErrUnavailable.
+	Codes(ctx context.Context, t Tenant, host proto.AllocationID) (prefix string, codes int, err error)
 	// Forget removes the code of host, if it has one. It does not block.
 	Forget(host proto.AllocationID)
-}
-
-// CodeMover is a Store whose join codes survive their hosts.
-type CodeMover interface {
-	Store
 	// MoveCode makes a code of from, or one that leads nowhere, the code of to, for the tenant
 	// with that hash. It reports false, and changes nothing, when the code leads to another host
 	// or to has another code. It may be repeated. Like Forget it does not block if the relay is in
-	// this process.
+	// this process. With from and to the same it stores a code of an earlier run. A store that cannot
+	// do it is for relays that have no host migration, or move the codes.
 	MoveCode(ctx context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error)
-}
-
-// CodePrefixer is a Store of several parts: the first symbols of a join code name the part that has
-// it. So the loss of a part takes the codes of that part and no others.
-type CodePrefixer interface {
-	Store
-	// CodePrefix returns the symbols with which a new code of host begins, and how many codes of
-	// the tenant begin with them. The other symbols are drawn as for a Store of one part. Errors:
-	// ErrNotFound, ErrUnavailable.
-	CodePrefix(ctx context.Context, t Tenant, host proto.AllocationID) (prefix string, codes int, err error)
 }

@@ -32,11 +32,10 @@ var ErrConfig = errors.New("alloc: invalid configuration")
 
 // ServiceConfig configures a [Service]. Relay, Store and Regions are required.
 type ServiceConfig struct {
-	// Relay makes the allocations. Required. If it is an ObservableRelay, the service hears by
-	// itself what is bound and what ends; of any other, the program must call OnBind and OnEnd.
+	// Relay makes the allocations. Required. The service observes it; of one that cannot be observed,
+	// the program must say what is bound and what ends, by OnBind and OnEnd.
 	Relay Relay
-	// Store holds the join codes. Required. With HostMigration and an ObservableRelay it must
-	// be a CodeMover. It may be a CodePrefixer.
+	// Store holds the join codes. Required.
 	Store Store
 	// Regions are those that callers may name; the first is the default. At least
 	// one is required unless LiveRegions is set; ids are distinct and not empty.
@@ -52,8 +51,8 @@ type ServiceConfig struct {
 	// preferred one first. No id: all. Nil: all for every tenant.
 	AllowedRegions func(Tenant) []string
 	// MaxConnections is the largest number of players, besides itself, that a host
-	// may request. Zero: that of a [ConfiguredRelay], else 100. At most 65535, and at most that of
-	// the relay.
+	// may request. Zero: that of the relay, or 100 if it is not known. At most 65535, and at most that
+	// of the relay.
 	MaxConnections int
 	// FailuresPerSecond is the rate of failed joins, per tenant, that sets the
 	// least length of join codes: guessing at this rate takes 28 days on average
@@ -66,10 +65,10 @@ type ServiceConfig struct {
 	// At most 65536.
 	MaxOutstanding int
 	// BindTimeout is the relay's, after which an unbound reservation expires.
-	// Zero: that of a [ConfiguredRelay], else 10 s.
+	// Zero: that of the relay, or 10 s if it is not known.
 	BindTimeout time.Duration
 	// HostMigration lets a player take the place of a host that has left, see
-	// Service.Migrate. Relay must be a MigrationRelay.
+	// Service.Migrate. The relay must have it.
 	HostMigration bool
 	// KeepCode makes the code of a host survive a crash of the relay. It is called
 	// after the store has accepted the code and each time before JoinCode returns it, also
@@ -93,18 +92,11 @@ type ServiceConfig struct {
 }
 
 func (c *ServiceConfig) validate() error {
-	_, migrates := c.Relay.(MigrationRelay)
-	_, isObservable := c.Relay.(ObservableRelay)
-	_, movesCodes := c.Store.(CodeMover)
 	switch {
 	case unset.IsNil(c.Relay):
 		return fmt.Errorf("%w: Relay is nil", ErrConfig)
 	case unset.IsNil(c.Store) || isZeroStore(c.Store):
 		return fmt.Errorf("%w: Store is nil, or a MemoryStore that NewMemoryStore has not made", ErrConfig)
-	case c.HostMigration && !migrates:
-		return fmt.Errorf("%w: HostMigration with a Relay that has none", ErrConfig)
-	case c.HostMigration && isObservable && !movesCodes:
-		return fmt.Errorf("%w: HostMigration with a Store that is no CodeMover", ErrConfig)
 	case len(c.Regions) == 0 && c.LiveRegions == nil:
 		return fmt.Errorf("%w: Regions is empty", ErrConfig)
 	case c.MaxConnections < 0 || c.MaxConnections > math.MaxUint16:
@@ -123,22 +115,19 @@ func (c *ServiceConfig) validate() error {
 		}
 		seen[r.ID] = true
 	}
-	if r, ok := c.Relay.(ConfiguredRelay); ok && c.LiveRegions == nil {
-		return c.validateRelay(r.RelayConfig())
-	}
-	return nil
+	return c.validateRelay(c.Relay.RelayConfig())
 }
 
 func (c *ServiceConfig) validateRelay(r RelayConfig) error {
 	switch {
-	case !slices.ContainsFunc(c.Regions, func(g Region) bool { return g.ID == r.Region }):
+	case c.LiveRegions == nil && r.Region != "" && !slices.ContainsFunc(c.Regions, func(g Region) bool { return g.ID == r.Region }):
 		return fmt.Errorf("%w: Regions does not have the relay's region %q", ErrConfig, r.Region)
-	case c.MaxConnections > r.MaxConnections:
+	case r.MaxConnections > 0 && c.MaxConnections > r.MaxConnections:
 		return fmt.Errorf("%w: MaxConnections is %d, and the relay's is %d", ErrConfig, c.MaxConnections, r.MaxConnections)
-	case c.BindTimeout != 0 && c.BindTimeout != r.BindTimeout:
+	case r.BindTimeout > 0 && c.BindTimeout > 0 && c.BindTimeout != r.BindTimeout:
 		return fmt.Errorf("%w: BindTimeout is %v, and the relay's is %v", ErrConfig, c.BindTimeout, r.BindTimeout)
 	case c.HostMigration && !r.HostMigration:
-		return fmt.Errorf("%w: HostMigration with a relay whose HostMigrationWindow is zero", ErrConfig)
+		return fmt.Errorf("%w: HostMigration with a Relay that has none", ErrConfig)
 	}
 	return nil
 }
@@ -149,15 +138,11 @@ func isZeroStore(s Store) bool {
 }
 
 func (c *ServiceConfig) setDefaults() {
-	if r, ok := c.Relay.(ConfiguredRelay); ok {
-		relay := r.RelayConfig()
-		c.MaxConnections = cmp.Or(c.MaxConnections, relay.MaxConnections)
-		c.BindTimeout = cmp.Or(c.BindTimeout, relay.BindTimeout)
-	}
-	c.MaxConnections = cmp.Or(c.MaxConnections, DefaultMaxConnections)
+	relay := c.Relay.RelayConfig()
+	c.MaxConnections = cmp.Or(c.MaxConnections, relay.MaxConnections, DefaultMaxConnections)
 	c.FailuresPerSecond = cmp.Or(c.FailuresPerSecond, DefaultFailuresPerSecond)
 	c.MaxOutstanding = cmp.Or(c.MaxOutstanding, DefaultMaxOutstanding)
-	c.BindTimeout = cmp.Or(c.BindTimeout, DefaultBindTimeout)
+	c.BindTimeout = cmp.Or(c.BindTimeout, relay.BindTimeout, DefaultBindTimeout)
 	c.Rand = cmp.Or(c.Rand, rand.Reader)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if c.Now == nil {
@@ -171,7 +156,7 @@ func (c *ServiceConfig) setDefaults() {
 type Service struct {
 	relay             Relay
 	store             Store
-	migrations        MigrationRelay // nil: no player takes the place of a host
+	hostMigration     bool
 	regions           regions
 	maxConnections    int
 	failuresPerSecond float64
@@ -187,7 +172,7 @@ type Service struct {
 	rand io.Reader
 }
 
-// NewService returns a service, or ErrConfig.
+// NewService returns a service, or ErrConfig, or the error of Relay.Observe.
 func NewService(cfg ServiceConfig) (*Service, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -196,6 +181,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	s := &Service{
 		relay:             cfg.Relay,
 		store:             cfg.Store,
+		hostMigration:     cfg.HostMigration,
 		regions:           regions{slices.Clone(cfg.Regions), cfg.LiveRegions, cfg.HasRoom, cfg.AllowedRegions},
 		maxConnections:    cfg.MaxConnections,
 		failuresPerSecond: cfg.FailuresPerSecond,
@@ -205,14 +191,11 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 		startedAt:         cfg.Now(),
 		rand:              cfg.Rand,
 	}
-	if cfg.HostMigration {
-		s.migrations = cfg.Relay.(MigrationRelay)
-	}
-	if r, ok := cfg.Relay.(ConfiguredRelay); !ok || !r.RelayConfig().Unlimited {
+	if !cfg.Relay.RelayConfig().Unlimited {
 		s.outstanding = newOutstandingLimit(cfg.MaxOutstanding, cfg.BindTimeout, maxOutstandingTracked)
 	}
-	if r, ok := cfg.Relay.(ObservableRelay); ok {
-		r.Observe(s)
+	if err := cfg.Relay.Observe(s); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return nil, fmt.Errorf("observe the relay: %w", err)
 	}
 	return s, nil
 }
@@ -315,33 +298,28 @@ func (s *Service) SetMaxOutstanding(limit int) {
 	}
 }
 
-// OnBind must be called when an allocation was bound to an endpoint, unless the relay is an
-// [ObservableRelay], which calls it: the allocation no longer counts as an outstanding
-// reservation. It may be called again for the same id, and does not block.
+// OnBind must be called when an allocation was bound to an endpoint, which a relay that is observed
+// does: the allocation no longer counts as an outstanding reservation. It may be called again for the
+// same id, and does not block.
 func (s *Service) OnBind(id proto.AllocationID) {
 	if s.outstanding != nil {
 		s.outstanding.release(id)
 	}
 }
 
-// OnEnd must be called when an allocation has ended, unless the relay is an
-// [ObservableRelay], which calls it; it removes its join code. For a host whose place a
-// player may take, call OnBind, and OnEnd when that is over. Call it after the relay's
-// Describe returns ErrNotFound for id, never before, as engine.Hooks.OnEnd does. It does not
-// block.
+// OnEnd must be called when an allocation has ended, which a relay that is observed does; it removes
+// its join code. For a host whose place a player may take, call OnBind, and OnEnd when that is over.
+// Call it after the relay's Describe returns ErrNotFound for id, never before, as engine.Hooks.OnEnd
+// does. It does not block.
 func (s *Service) OnEnd(id proto.AllocationID) {
 	s.OnBind(id) // an allocation may end unbound
 	s.store.Forget(id)
 }
 
 // OnMigrate makes a join code lead to the host that has taken the place of another one. It may
-// be called again. An [ObservableRelay] calls it.
+// be called again. A relay that is observed calls it.
 func (s *Service) OnMigrate(tenant uint64, code string, from, to proto.AllocationID) error {
-	mover, ok := s.store.(CodeMover)
-	if !ok {
-		return nil // The relays of a fleet move codes themselves.
-	}
-	moved, err := mover.MoveCode(context.Background(), tenant, code, from, to)
+	moved, err := s.store.MoveCode(context.Background(), tenant, code, from, to)
 	if err == nil && !moved {
 		err = errCodeTaken
 	}

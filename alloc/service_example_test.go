@@ -6,13 +6,14 @@ import (
 	"fmt"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/test/alloctest"
 )
 
 // A host gets an allocation and a join code, and a player joins with the code. The code
 // ends with its host. The relay is a fake; a program passes its engine.Server.
 func ExampleService() {
 	ctx := context.Background()
-	relay := newFakeRelay()
+	relay := alloctest.NewRelay()
 	service, err := alloc.NewService(alloc.ServiceConfig{
 		Relay:   relay,
 		Store:   alloc.NewMemoryStore(),
@@ -34,7 +35,7 @@ func ExampleService() {
 	_, err = service.Join(ctx, joiner, "bcdfgh")
 	fmt.Println("joined:", err)
 
-	relay.end(service, reservation.ID)
+	relay.End(context.Background(), reservation.ID)
 	_, err = service.Join(ctx, joiner, code)
 	fmt.Println(err)
 	// Output:

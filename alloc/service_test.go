@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/test/alloctest"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -59,10 +60,10 @@ func mustCode(t testing.TB, s *alloc.Service, c alloc.Caller, id proto.Allocatio
 	return code
 }
 
-type configuredRelay struct{ *fakeRelay }
-
-func (configuredRelay) RelayConfig() alloc.RelayConfig {
-	return alloc.RelayConfig{Region: "there", MaxConnections: 8, BindTimeout: time.Minute}
+func configuredRelay() *alloctest.Relay {
+	r := alloctest.NewRelay()
+	r.Config = alloc.RelayConfig{Region: "there", MaxConnections: 8, BindTimeout: time.Minute}
+	return r
 }
 
 func TestNewServiceRefuses(t *testing.T) {
@@ -71,14 +72,14 @@ func TestNewServiceRefuses(t *testing.T) {
 	for name, change := range map[string]func(*alloc.ServiceConfig){
 		"Relay":            func(c *alloc.ServiceConfig) { c.Relay = nil },
 		"Store":            func(c *alloc.ServiceConfig) { c.Store = nil },
-		"Relay is nil":     func(c *alloc.ServiceConfig) { c.Relay = (*fakeRelay)(nil) },
+		"Relay is nil":     func(c *alloc.ServiceConfig) { c.Relay = (*alloctest.Relay)(nil) },
 		"Store is nil, or": func(c *alloc.ServiceConfig) { c.Store = new(alloc.MemoryStore) },
-		"relay's region":   func(c *alloc.ServiceConfig) { c.Relay = configuredRelay{newFakeRelay()} },
+		"relay's region":   func(c *alloc.ServiceConfig) { c.Relay = configuredRelay() },
 		"MaxConnections is": func(c *alloc.ServiceConfig) {
-			c.Relay, c.MaxConnections, c.Regions = configuredRelay{newFakeRelay()}, 9, there
+			c.Relay, c.MaxConnections, c.Regions = configuredRelay(), 9, there
 		},
 		"BindTimeout is": func(c *alloc.ServiceConfig) {
-			c.Relay, c.BindTimeout, c.Regions = configuredRelay{newFakeRelay()}, 1, there
+			c.Relay, c.BindTimeout, c.Regions = configuredRelay(), 1, there
 		},
 		"Regions":           func(c *alloc.ServiceConfig) { c.Regions = nil },
 		"Regions has \"\"":  func(c *alloc.ServiceConfig) { c.Regions = []alloc.Region{{}} },
@@ -93,7 +94,7 @@ func TestNewServiceRefuses(t *testing.T) {
 			c.FailuresPerSecond = math.NaN()
 		},
 	} {
-		cfg := alloc.ServiceConfig{Relay: newFakeRelay(), Store: alloc.NewMemoryStore(), Regions: testRegions}
+		cfg := alloc.ServiceConfig{Relay: alloctest.NewRelay(), Store: alloc.NewMemoryStore(), Regions: testRegions}
 		change(&cfg)
 		_, err := alloc.NewService(cfg)
 		if !errors.Is(err, alloc.ErrConfig) || !strings.Contains(err.Error(), name) {
@@ -127,14 +128,14 @@ func TestAllocate(t *testing.T) {
 		{"relay has a lower ceiling", alice, 4, "", alloc.ErrMaxConnections, alloc.ErrMaxConnections},
 	}
 	for _, tt := range tests {
-		relay := newFakeRelay()
-		relay.hostErr = tt.hostErr
+		relay := alloctest.NewRelay()
+		relay.Fail(tt.hostErr)
 		res, err := newTestService(t, relay, nil).Allocate(t.Context(), tt.caller, tt.max, tt.region)
 		if !errors.Is(err, tt.want) {
 			t.Errorf("%s: error %v, want %v", tt.name, err, tt.want)
 		}
 		if tt.want != nil {
-			if !res.ID.IsZero() || len(relay.hosts) != 0 {
+			if !res.ID.IsZero() || len(relay.Hosts) != 0 {
 				t.Errorf("%s: reserved %v beside an error", tt.name, res.ID)
 			}
 			continue
@@ -142,7 +143,7 @@ func TestAllocate(t *testing.T) {
 		if wantRegion := map[string]string{"": "eu-north"}[tt.region] + tt.region; res.Region != wantRegion {
 			t.Errorf("%s: region %q, want %q", tt.name, res.Region, wantRegion)
 		}
-		q := relay.hosts[0]
+		q := relay.Hosts[0]
 		if q.Tenant != tt.caller.Tenant || q.MaxConnections != tt.max || q.Player == (alloc.PlayerHash{}) {
 			t.Errorf("%s: asked the relay for %+v", tt.name, q)
 		}
@@ -151,8 +152,8 @@ func TestAllocate(t *testing.T) {
 
 func TestAllocateLimitsFromConfig(t *testing.T) {
 	t.Parallel()
-	relay := newFakeRelay()
-	relay.region = "where-the-relay-stands"
+	relay := alloctest.NewRelay()
+	relay.Region = "where-the-relay-stands"
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.MaxConnections = 250 })
 	res, err := s.Allocate(t.Context(), alice, 250, "")
 	if err != nil || res.Region != "where-the-relay-stands" {
@@ -165,13 +166,13 @@ func TestAllocateLimitsFromConfig(t *testing.T) {
 
 func TestNamelessCallersAreApart(t *testing.T) {
 	t.Parallel()
-	relay := newFakeRelay()
+	relay := alloctest.NewRelay()
 	s := newTestService(t, relay, nil)
 	for _, c := range []alloc.Caller{alice, alice, bob, unnamed, unnamed, backend} {
 		mustAllocate(t, s, c)
 	}
 	players := make(map[alloc.PlayerHash]int)
-	for _, q := range relay.hosts {
+	for _, q := range relay.Hosts {
 		players[q.Player]++
 	}
 	if len(players) != 5 || players[alloc.HashPlayer(testTenant, "alice")] != 2 || players[alloc.HashPlayer(testTenant, "")] != 0 {
@@ -187,7 +188,7 @@ func TestNamelessCallersAreApart(t *testing.T) {
 func TestRegionsAreACopy(t *testing.T) {
 	t.Parallel()
 	regions := []alloc.Region{{ID: "a"}, {ID: "b"}}
-	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Regions = regions })
+	s := newTestService(t, alloctest.NewRelay(), func(c *alloc.ServiceConfig) { c.Regions = regions })
 	regions[0].ID = "changed by the embedder"
 	s.Regions()[1].ID = "changed by a caller"
 	if got := s.Regions(); len(got) != 2 || got[0].ID != "a" || got[1].ID != "b" {
@@ -197,7 +198,7 @@ func TestRegionsAreACopy(t *testing.T) {
 
 func TestJoinCodeOwnership(t *testing.T) {
 	t.Parallel()
-	relay := newFakeRelay()
+	relay := alloctest.NewRelay()
 	s := newTestService(t, relay, nil)
 	host := mustAllocate(t, s, alice)
 	code := mustCode(t, s, alice, host)
@@ -237,13 +238,13 @@ func TestJoinCodeOwnership(t *testing.T) {
 	}
 	// However such an allocation came about, the empty name owns nothing.
 	empty := proto.AllocationID{2}
-	relay.live[empty] = alloc.Description{
+	relay.Live[empty] = alloc.Description{
 		Tenant: testTenant.Hash(), Player: alloc.HashPlayer(testTenant, ""), Role: alloc.RoleHost,
 	}
 	if _, err := s.JoinCode(t.Context(), unnamed, empty); !errors.Is(err, alloc.ErrNotFound) {
 		t.Errorf("unnamed player, host of the empty name: error %v", err)
 	}
-	relay.describeErr = alloc.ErrUnavailable
+	relay.Fail(alloc.ErrUnavailable)
 	if _, err := s.JoinCode(t.Context(), alice, host); !errors.Is(err, alloc.ErrUnavailable) {
 		t.Errorf("relay away: error %v", err)
 	}
@@ -251,7 +252,7 @@ func TestJoinCodeOwnership(t *testing.T) {
 
 func TestJoin(t *testing.T) {
 	t.Parallel()
-	relay := newFakeRelay()
+	relay := alloctest.NewRelay()
 	s := newTestService(t, relay, nil)
 	host := mustAllocate(t, s, alice)
 	code := mustCode(t, s, alice, host)
@@ -279,7 +280,8 @@ func TestJoin(t *testing.T) {
 		{"still there afterwards", bob, code, nil, nil},
 	}
 	for _, tt := range tests {
-		relay.joinErr, relay.joins = tt.joinErr, nil
+		relay.Fail(tt.joinErr, "ReserveJoiner")
+		relay.Joiners = nil
 		res, err := s.Join(t.Context(), tt.caller, tt.code)
 		if !errors.Is(err, tt.want) {
 			t.Errorf("%s: error %v, want %v", tt.name, err, tt.want)
@@ -290,15 +292,15 @@ func TestJoin(t *testing.T) {
 			}
 			continue
 		}
-		if len(relay.joins) != 1 || relay.joins[0].Host != host || relay.joins[0].Tenant != testTenant || res.Region != "eu-north" {
-			t.Errorf("%s: asked the relay for %+v, region %q", tt.name, relay.joins, res.Region)
+		if len(relay.Joiners) != 1 || relay.Joiners[0].Host != host || relay.Joiners[0].Tenant != testTenant || res.Region != "eu-north" {
+			t.Errorf("%s: asked the relay for %+v, region %q", tt.name, relay.Joiners, res.Region)
 		}
 	}
 }
 
 func TestRegionsOfAFleet(t *testing.T) {
 	t.Parallel()
-	relay := newFakeRelay()
+	relay := alloctest.NewRelay()
 	var live []alloc.Region
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) {
 		c.Regions, c.LiveRegions = nil, func() []alloc.Region { return live }
@@ -317,17 +319,17 @@ func TestRegionsOfAFleet(t *testing.T) {
 		if err != nil || res.Region != region {
 			t.Errorf("%q: region %q, error %v", region, res.Region, err)
 		}
-		if q := relay.hosts[n]; q.Region != region || q.ClientAddress != caller.Address {
+		if q := relay.Hosts[n]; q.Region != region || q.ClientAddress != caller.Address {
 			t.Errorf("%q: asked the relay for %+v", region, q)
 		}
 	}
-	relay.region = "eu-west"
+	relay.Region = "eu-west"
 	host := mustAllocate(t, s, alice)
-	relay.region = ""
+	relay.Region = ""
 	if res, err := s.Join(t.Context(), bob, mustCode(t, s, alice, host)); err != nil || res.Region != "" {
 		t.Errorf("join: region %q, error %v", res.Region, err)
 	}
-	relay.hostErr = alloc.ErrRegion
+	relay.Fail(alloc.ErrRegion)
 	if _, err := s.Allocate(t.Context(), alice, 4, "mars"); !errors.Is(err, alloc.ErrRegion) {
 		t.Errorf("unknown to the relay: error %v", err)
 	}
@@ -340,7 +342,7 @@ func TestAllowedRegions(t *testing.T) {
 	lists := map[string][]string{"restricted": {"mars", "us", "eu"}, "nowhere": {"mars"}}
 	live := []alloc.Region{{ID: "asia"}, {ID: "eu"}, {ID: "us"}}
 	for _, fleet := range []bool{false, true} {
-		relay := newFakeRelay()
+		relay := alloctest.NewRelay()
 		s := newTestService(t, relay, func(c *alloc.ServiceConfig) {
 			c.Regions = live
 			if fleet {

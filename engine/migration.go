@@ -16,8 +16,6 @@ import (
 
 // The rules of host migration are in rules.go.
 
-var _ alloc.MigrationRelay = (*Server)(nil)
-
 const (
 	// maxMigrations limits the hosts that have ended and whose place may be taken; beyond it the
 	// oldest one is over early. One takes less than 300 bytes.
@@ -390,7 +388,7 @@ func (c *control) checkHost(host proto.AllocationID, tenant uint64, now int64) e
 	return alloc.ErrNotFound
 }
 
-// MigrateHost implements [alloc.MigrationRelay], see [HostMigration].Window. Further error:
+// MigrateHost implements [alloc.Relay], see [HostMigration].Window. Further error:
 // alloc.ErrCodeMalformed.
 func (s *Server) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (alloc.Reservation, error) {
 	if _, err := statefile.ParseCode(r.Code); err != nil || r.Code == "" {
@@ -670,7 +668,7 @@ func (c *control) takeOver(e *table.Entry) {
 	}
 }
 
-// LeaveHost implements [alloc.MigrationRelay], see [HostMigration].Window. A host that was never
+// LeaveHost implements [alloc.Relay], see [HostMigration].Window. A host that was never
 // bound has no players, and ends.
 func (s *Server) LeaveHost(ctx context.Context, r alloc.LeaveRequest) error {
 	if r.Proof != (alloc.ConnectionData{}) {

@@ -2,14 +2,15 @@ package engine
 
 import "github.com/ferryrelay/ferry/alloc"
 
-// Observe implements [alloc.ObservableRelay]: o hears of each allocation that is bound or ends
-// from now on, before Hooks. alloc.NewService calls it. It may be called at any time.
-func (s *Server) Observe(o alloc.Observer) {
+// Observe implements [alloc.Relay]: o hears of each allocation that is bound or ends from now on,
+// before Hooks. alloc.NewService calls it. It may be called at any time and returns nil.
+func (s *Server) Observe(o alloc.Observer) error {
 	s.observing.Lock()
 	defer s.observing.Unlock()
 	old := s.observers()
 	all := append(old[:len(old):len(old)], o)
 	s.observed.Store(&all)
+	return nil
 }
 
 func (s *Server) observers() []alloc.Observer {

@@ -350,7 +350,7 @@ func (s *Server) prepareThread(w *worker, core int) {
 	s.attachOutbox(&w.out, core)
 }
 
-// RelayConfig implements [alloc.ConfiguredRelay].
+// RelayConfig implements [alloc.Relay].
 func (s *Server) RelayConfig() alloc.RelayConfig {
 	return alloc.RelayConfig{
 		Region: s.cfg.Region, MaxConnections: s.cfg.MaxConnections,

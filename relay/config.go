@@ -55,7 +55,7 @@ type Config struct {
 	// id Engine.Region.
 	Service alloc.ServiceConfig
 	// Place returns the Relay that the service uses in place of this one alone, such as an
-	// alloc.Placer of this one and of [Relay.Reserver] of others. New calls it once, and refuses a
+	// alloc.NewPlacer of this one and of [Relay.Reserver] of others. New calls it once, and refuses a
 	// nil Relay. Without Place it is this one.
 	Place func(own alloc.Relay) alloc.Relay
 	// Engine configures the data plane. New sets Records, adds WebSocket to Transports, and if

@@ -161,9 +161,9 @@ func (r *Relay) buildService(endpoints []alloc.ServerEndpoint) (err error) {
 	if c.Store == nil {
 		c.Store = alloc.NewMemoryStore()
 	}
-	if store, ok := c.Store.(*alloc.MemoryStore); ok {
-		for _, kept := range r.engine.KeptCodes() {
-			store.Restore(kept.Tenant, kept.Code, kept.Host)
+	for _, kept := range r.engine.KeptCodes() {
+		if _, err := c.Store.MoveCode(context.Background(), kept.Tenant, kept.Code, kept.Host, kept.Host); err != nil {
+			r.log.Error("the join code of a host is not restored", "host", kept.Host.String(), "error", err)
 		}
 	}
 	if c.KeepCode == nil && r.cfg.Engine.Recovery.StateFile != "" {

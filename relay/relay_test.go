@@ -234,7 +234,7 @@ func TestExpiredHosts(t *testing.T) {
 	}
 	testkit.Eventually(t, "all hosts have expired", func() bool { return r.Engine().Stats().Allocations == 0 })
 	testkit.Eventually(t, "no code remains", func() bool {
-		n, err := store.Codes(t.Context(), tenant)
+		_, n, err := store.Codes(t.Context(), tenant, proto.AllocationID{})
 		return err == nil && n == 0
 	})
 }
@@ -300,7 +300,7 @@ func TestPlacer(t *testing.T) {
 		}
 	}
 	tenant := alloc.Tenant{Project: "dev", Environment: "dev"}
-	if n, err := store.Codes(t.Context(), tenant); n != 4 || err != nil {
+	if _, n, err := store.Codes(t.Context(), tenant, proto.AllocationID{}); n != 4 || err != nil {
 		t.Errorf("%d codes, %v", n, err)
 	}
 	all, _, err := first.Engine().Allocations(t.Context(), engine.Filter{Role: alloc.RoleHost}, 0, 0)
@@ -313,7 +313,7 @@ func TestPlacer(t *testing.T) {
 		}
 	}
 	testkit.Eventually(t, "the codes of the first relay's hosts are gone", func() bool {
-		n, err := store.Codes(t.Context(), tenant)
+		_, n, err := store.Codes(t.Context(), tenant, proto.AllocationID{})
 		return err == nil && n == 2
 	})
 	first.Stop()
@@ -495,8 +495,6 @@ func TestOwnServer(t *testing.T) {
 	}
 }
 
-type storeWithoutMove struct{ alloc.Store }
-
 // TestConfigErrors: New refuses what would not work, and closes what it has opened.
 func TestConfigErrors(t *testing.T) {
 	anonymous := httpapi.Config{Anonymous: true}
@@ -511,10 +509,6 @@ func TestConfigErrors(t *testing.T) {
 		"no URL":             {relay.Config{API: anonymous, WebSocket: &websocket.Config{}}, relay.ErrConfig, "URL"},
 		"URL with a path":    {relay.Config{API: anonymous, URL: "https://a.example/relay"}, relay.ErrConfig, "path"},
 		"URL without a host": {relay.Config{API: anonymous, URL: "relay.example.org"}, relay.ErrConfig, "http://host"},
-		"store": {relay.Config{
-			API: anonymous, Engine: engine.Config{HostMigration: engine.HostMigration{Window: time.Minute}},
-			Service: alloc.ServiceConfig{Store: storeWithoutMove{alloc.NewMemoryStore()}},
-		}, alloc.ErrConfig, "CodeMover"},
 		"address of another machine": {relay.Config{
 			API: anonymous, Engine: engine.Config{Listen: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:1")}},
 		}, nil, "192.0.2.1"},

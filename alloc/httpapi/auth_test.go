@@ -194,18 +194,18 @@ func TestIndividual(t *testing.T) {
 			return individual == (c.as != "") && (c.as == "" || player == alloc.HashPlayer(tenant, c.as))
 		}
 		post("/v1/join", `{"joinCode":"`+code+`"`)
-		if got := c.x.relay.joiner; !isOne(got.Player, got.Individual) {
+		if got := c.x.relay.Joiners[len(c.x.relay.Joiners)-1]; !isOne(got.Player, got.Individual) {
 			t.Errorf("%s: join of %+v, want an individual: %q", c.name, got, c.as)
 		}
 		post("/v1/allocate", `{"maxConnections":4`)
-		if got := c.x.relay.hosts[len(c.x.relay.hosts)-1]; !isOne(got.Player, got.Individual) {
+		if got := c.x.relay.Hosts[len(c.x.relay.Hosts)-1]; !isOne(got.Player, got.Individual) {
 			t.Errorf("%s: allocate of %+v, want an individual: %q", c.name, got, c.as)
 		}
 		if c.as == "" {
 			continue
 		}
 		c.x.post("/v1/migrate", c.token, `{"joinCode":"`+code+`","hostConnectionData":"`+testTicket+`"`+named)
-		if got := c.x.relay.asked; got.Player != alloc.HashPlayer(tenant, c.as) {
+		if got := c.x.relay.Migrations[len(c.x.relay.Migrations)-1]; got.Player != alloc.HashPlayer(tenant, c.as) {
 			t.Errorf("%s: migrate of player %x, want the ticket of %q", c.name, got.Player, c.as)
 		}
 	}
@@ -284,7 +284,7 @@ func TestRefusedByRules(t *testing.T) {
 		{alloc.PlayerLimitError{Limit: "hosts"}, 429, 15429, "(player_hosts)"},
 		{alloc.ErrProjectQuota, 429, 15429, "the project has as much"},
 	} {
-		x.relay.failWith(c.err)
+		x.relay.Fail(c.err)
 		rec := x.post("/v1/allocate", tokenAnna, `{"maxConnections":4}`)
 		wantProblem(t, rec, c.status, c.code)
 		if !strings.Contains(rec.Body.String(), c.says) {

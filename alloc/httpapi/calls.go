@@ -134,18 +134,18 @@ func (h *Handler) migrate(ctx context.Context, r request) (answer, *api.Problem)
 	if problem := h.setPlayer(&r, in.Family, in.PlayerAddress, in.Player); problem != nil {
 		return answer{}, problem
 	}
-	claim := alloc.MigrationClaim{Code: in.JoinCode}
+	var ticket alloc.ConnectionData
 	switch {
 	case in.JoinCode == "":
 		return answer{}, invalidMember("joinCode", "is missing")
-	case len(in.HostConnectionData) != len(claim.Ticket):
+	case len(in.HostConnectionData) != len(ticket):
 		return answer{}, invalidMember("hostConnectionData", "is not what join returned")
 	}
-	copy(claim.Ticket[:], in.HostConnectionData)
+	copy(ticket[:], in.HostConnectionData)
 	if problem := h.limits.checkFailedJoins(r.source); problem != nil {
 		return answer{}, problem
 	}
-	res, err := h.service.Migrate(ctx, r.caller, claim)
+	res, err := h.service.Migrate(ctx, r.caller, in.JoinCode, ticket)
 	if errors.Is(err, alloc.ErrCodeNotFound) {
 		h.limits.countFailedJoin(ctx, r.source)
 	}

@@ -91,7 +91,7 @@ func TestHint(t *testing.T) {
 			r.Header.Set("X-Forwarded-For", tt.forwarded)
 		}
 		wantStatus(t, x.do(r), http.StatusCreated)
-		got := x.relay.hosts[len(x.relay.hosts)-1]
+		got := x.relay.Hosts[len(x.relay.Hosts)-1]
 		if got.ClientAddress.String() != tt.want || got.Region != "far" {
 			t.Errorf("%s from %s: asked for %+v, want the hint %s", tt.token, tt.remote, got, tt.want)
 		}
@@ -101,7 +101,7 @@ func TestHint(t *testing.T) {
 			r.Header.Set("X-Forwarded-For", tt.forwarded)
 		}
 		wantStatus(t, x.do(r), http.StatusOK)
-		if got := x.relay.callers[len(x.relay.callers)-1]; got.String() != tt.want {
+		if got := x.relay.Joiners[len(x.relay.Joiners)-1].ClientAddress; got.String() != tt.want {
 			t.Errorf("%s from %s: joined from %v, want %s", tt.token, tt.remote, got, tt.want)
 		}
 	}
@@ -126,21 +126,21 @@ func TestPlayerAddress(t *testing.T) {
 		{tokenAnna, "203.0.113.9", "", http.StatusBadRequest},
 	} {
 		for path, members := range map[string]string{"/v1/allocate": `"maxConnections":4`, "/v1/join": `"joinCode":"` + code + `"`} {
-			hosts, callers := len(x.relay.hosts), len(x.relay.callers)
+			hosts, callers := len(x.relay.Hosts), len(x.relay.Joiners)
 			rec := x.post(path, tt.token, `{`+members+`,"playerAddress":"`+tt.address+`"}`)
 			if path == "/v1/join" && tt.status == http.StatusCreated {
 				wantStatus(t, rec, http.StatusOK)
-				if got := x.relay.callers[len(x.relay.callers)-1].String(); got != tt.want {
+				if got := x.relay.Joiners[len(x.relay.Joiners)-1].ClientAddress.String(); got != tt.want {
 					t.Errorf("%q: joined from %s, want %s", tt.address, got, tt.want)
 				}
 				continue
 			}
 			wantStatus(t, rec, tt.status)
-			if tt.status != http.StatusCreated && (len(x.relay.hosts) != hosts || len(x.relay.callers) != callers) {
+			if tt.status != http.StatusCreated && (len(x.relay.Hosts) != hosts || len(x.relay.Joiners) != callers) {
 				t.Errorf("%q of %s was reserved", tt.address, tt.token)
 			}
-			if tt.status == http.StatusCreated && x.relay.hosts[len(x.relay.hosts)-1].ClientAddress.String() != tt.want {
-				t.Errorf("%q: allocated for %v, want %s", tt.address, x.relay.hosts[len(x.relay.hosts)-1].ClientAddress, tt.want)
+			if tt.status == http.StatusCreated && x.relay.Hosts[len(x.relay.Hosts)-1].ClientAddress.String() != tt.want {
+				t.Errorf("%q: allocated for %v, want %s", tt.address, x.relay.Hosts[len(x.relay.Hosts)-1].ClientAddress, tt.want)
 			}
 		}
 	}
@@ -195,11 +195,11 @@ func TestEndpointOrder(t *testing.T) {
 		{name: "IPv6 relay", call: "allocate", remote: "198.51.100.1:1", relay: only(v6), want: "udp " + v6 + ", dtls " + v6},
 	} {
 		x := newFixture(t, Config{TrustedProxies: proxies})
-		x.relay.ways = both
+		x.relay.Endpoints = both
 		if c.relay != nil {
-			x.relay.ways = c.relay
+			x.relay.Endpoints = c.relay
 		}
-		shared := slices.Clone(x.relay.ways)
+		shared := slices.Clone(x.relay.Endpoints)
 		id := x.allocate(t, tokenAnna)
 		code := x.code(t, tokenAnna, id)
 		body := map[string]string{"allocate": `"maxConnections":4`, "join": `"joinCode":"` + code + `"`}[c.call]
@@ -208,7 +208,7 @@ func TestEndpointOrder(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			x.relay.leave(host)
+			x.relay.Left = host
 			body = `"joinCode":"` + code + `","hostConnectionData":"` + testTicket + `"`
 		}
 		if c.family != "" {
@@ -230,7 +230,7 @@ func TestEndpointOrder(t *testing.T) {
 		if text := strings.Join(got, ", "); text != c.want {
 			t.Errorf("%s:\n%s\nwant\n%s", c.name, text, c.want)
 		}
-		if !slices.Equal(shared, x.relay.ways) {
+		if !slices.Equal(shared, x.relay.Endpoints) {
 			t.Errorf("%s: the relay's own list was changed", c.name)
 		}
 	}
@@ -341,7 +341,7 @@ func TestEndedHost(t *testing.T) {
 	x := newFixture(t, Config{})
 	id := x.allocate(t, tokenAnna)
 	code := x.code(t, tokenAnna, id)
-	x.relay.end()
+	x.relay.Lose()
 	wantProblem(t, x.post("/v1/join", tokenBert, `{"joinCode":"`+code+`"}`), 404, 15009)
 	wantProblem(t, x.post("/v1/joincode", tokenAnna, `{"allocationId":"`+id+`"}`), 404, 15008)
 }
@@ -368,7 +368,7 @@ func TestRelayFails(t *testing.T) {
 			x := newFixture(t, Config{})
 			id := x.allocate(t, tokenAnna)
 			code := x.code(t, tokenAnna, id)
-			x.relay.failWith(tt.err)
+			x.relay.Fail(tt.err)
 			for path, body := range map[string]string{
 				"/v1/allocate": `{"maxConnections":4}`,
 				"/v1/joincode": `{"allocationId":"` + id + `"}`,
@@ -386,7 +386,7 @@ func TestRelayFails(t *testing.T) {
 					t.Errorf("%s does not say %q: %s", path, tt.detail, rec.Body)
 				}
 			}
-			x.relay.failWith(nil) // whatever it was, the code was not lost
+			x.relay.Fail(nil) // whatever it was, the code was not lost
 			wantStatus(t, x.post("/v1/join", tokenBert, `{"joinCode":"`+code+`"}`), 200)
 		})
 	}

@@ -9,24 +9,16 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
-	"github.com/ferryrelay/ferry/proto"
+	"github.com/ferryrelay/ferry/internal/test/alloctest"
 )
 
-// fullRelay is an alloc.Relay without room; a program passes its engine.Server.
-type fullRelay struct{ alloc.Relay }
-
-func (fullRelay) ReserveHost(context.Context, alloc.HostRequest) (alloc.Reservation, error) {
-	return alloc.Reservation{}, alloc.ErrFull
-}
-
-func (fullRelay) Describe(context.Context, proto.AllocationID) (alloc.Description, error) {
-	return alloc.Description{}, alloc.ErrNotFound
-}
-
-// A program serves the API with the limits that a public server needs.
+// A program serves the API with the limits that a public server needs. The relay is a fake without
+// room; a program passes its engine.Server.
 func Example() {
+	relay := alloctest.NewRelay()
+	relay.Fail(alloc.ErrFull)
 	service, err := alloc.NewService(alloc.ServiceConfig{
-		Relay:   fullRelay{},
+		Relay:   relay,
 		Store:   alloc.NewMemoryStore(),
 		Regions: []alloc.Region{{ID: "home", Description: "Under the desk"}},
 	})

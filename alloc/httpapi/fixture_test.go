@@ -1,19 +1,15 @@
 package httpapi
 
 import (
-	"context"
-	"crypto/rand"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/test/alloctest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
-	"github.com/ferryrelay/ferry/proto"
 )
 
 // The tokens of the tests: two players and a backend of one tenant, a second
@@ -38,26 +34,35 @@ func testTokens() []Token {
 
 type fixture struct {
 	*Handler
-	relay *fakeRelay
+	relay *alloctest.Relay
 	clock *testkit.Clock
 }
 
-func newFixture(t testing.TB, cfg Config) *fixture {
-	t.Helper()
-	return newRelayFixture(t, cfg, func(r *fakeRelay) alloc.Relay { return r })
-}
+func newFixture(t testing.TB, cfg Config) *fixture { return newRelayFixture(t, cfg, newFakeRelay()) }
 
 // newUnlimitedFixture is newFixture with a relay that limits no caller.
 func newUnlimitedFixture(t testing.TB, cfg Config) *fixture {
 	t.Helper()
-	return newRelayFixture(t, cfg, func(r *fakeRelay) alloc.Relay { return unlimitedRelay{r} })
+	relay := newFakeRelay()
+	relay.Config.Unlimited = true
+	return newRelayFixture(t, cfg, relay)
 }
 
-func newRelayFixture(t testing.TB, cfg Config, wrap func(*fakeRelay) alloc.Relay) *fixture {
+func newFakeRelay() *alloctest.Relay {
+	r := alloctest.NewRelay()
+	r.Endpoints = []alloc.ServerEndpoint{
+		{ConnectionType: "wss", Network: "tcp", Reliable: true, Secure: true, Host: "relay.example.org", Port: 443},
+		{ConnectionType: "udp", Network: "udp", Host: "192.0.2.9", Port: 7777},
+		{ConnectionType: "dtls", Network: "udp", Secure: true, Host: "192.0.2.9", Port: 7777},
+	}
+	return r
+}
+
+func newRelayFixture(t testing.TB, cfg Config, relay *alloctest.Relay) *fixture {
 	t.Helper()
-	x := &fixture{relay: newFakeRelay(), clock: testkit.NewClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))}
+	x := &fixture{relay: relay, clock: testkit.NewClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))}
 	service, err := alloc.NewService(alloc.ServiceConfig{
-		Relay:         wrap(x.relay),
+		Relay:         relay,
 		Store:         alloc.NewMemoryStore(),
 		HostMigration: true,
 		Now:           x.clock.Now,
@@ -130,152 +135,4 @@ func wantProblem(t *testing.T, rec *httptest.ResponseRecorder, status, code int)
 	if got := sdkProblem(t, rec); got != code {
 		t.Fatalf("code %d, want %d: %s", got, code, rec.Body)
 	}
-}
-
-type fakeRelay struct {
-	mu      sync.Mutex // guards the following fields
-	fail    error      // what every method answers when it is not nil
-	live    map[proto.AllocationID]alloc.Description
-	ways    []alloc.ServerEndpoint
-	calls   int
-	hosts   []alloc.HostRequest
-	callers []netip.Addr
-	joiner  alloc.JoinerRequest // the last one
-	left    proto.AllocationID  // the host that has left
-	asked   alloc.MigrationRequest
-}
-
-// unlimitedRelay is a relay that limits no caller.
-type unlimitedRelay struct{ *fakeRelay }
-
-func (unlimitedRelay) RelayConfig() alloc.RelayConfig {
-	return alloc.RelayConfig{
-		Region: "local", MaxConnections: alloc.DefaultMaxConnections, BindTimeout: alloc.DefaultBindTimeout,
-		HostMigration: true, Unlimited: true,
-	}
-}
-
-// fakeCapacity bounds the memory of a fake relay under a fuzzer.
-const fakeCapacity = 1000
-
-func newFakeRelay() *fakeRelay {
-	return &fakeRelay{
-		live: make(map[proto.AllocationID]alloc.Description),
-		ways: []alloc.ServerEndpoint{
-			{ConnectionType: "wss", Network: "tcp", Reliable: true, Secure: true, Host: "relay.example.org", Port: 443},
-			{ConnectionType: "udp", Network: "udp", Host: "192.0.2.9", Port: 7777},
-			{ConnectionType: "dtls", Network: "udp", Secure: true, Host: "192.0.2.9", Port: 7777},
-		},
-	}
-}
-
-func (f *fakeRelay) ReserveHost(_ context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
-	f.mu.Lock()
-	f.hosts = append(f.hosts[max(len(f.hosts)-fakeCapacity, 0):], r)
-	f.mu.Unlock()
-	return f.reserve(alloc.Description{Tenant: r.Tenant.Hash(), Player: r.Player, Role: alloc.RoleHost})
-}
-
-func (f *fakeRelay) ReserveJoiner(_ context.Context, r alloc.JoinerRequest) (alloc.Reservation, error) {
-	f.mu.Lock()
-	_, ok := f.live[r.Host]
-	left := r.Host == f.left
-	f.joiner = r
-	f.callers = append(f.callers[max(len(f.callers)-fakeCapacity, 0):], r.ClientAddress)
-	f.mu.Unlock()
-	switch {
-	case left:
-		return alloc.Reservation{}, alloc.MigrationWaitError{Reason: "the host has left"}
-	case !ok:
-		return alloc.Reservation{}, alloc.ErrNotFound
-	}
-	return f.reserve(alloc.Description{Tenant: r.Tenant.Hash(), Player: r.Player, Role: alloc.RoleJoiner})
-}
-
-// MigrateHost gives every player a reservation for the place of the host that has left.
-func (f *fakeRelay) MigrateHost(_ context.Context, r alloc.MigrationRequest) (alloc.Reservation, error) {
-	f.mu.Lock()
-	f.asked = r
-	fail, left := f.fail, r.Host == f.left
-	_, live := f.live[r.Host]
-	f.mu.Unlock()
-	switch {
-	case fail != nil:
-		return alloc.Reservation{}, fail
-	case left:
-		return f.reserve(alloc.Description{Tenant: r.Tenant.Hash(), Player: r.Player, Role: alloc.RoleHost})
-	case live:
-		return alloc.Reservation{}, alloc.HostPresentError{Host: r.Host}
-	}
-	return alloc.Reservation{}, alloc.ErrNotFound
-}
-
-func (f *fakeRelay) LeaveHost(_ context.Context, r alloc.LeaveRequest) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.fail != nil {
-		return f.fail
-	}
-	d, live := f.live[r.Host]
-	if !live || d.Tenant != r.Tenant.Hash() || r.Player != (alloc.PlayerHash{}) && r.Player != d.Player {
-		return alloc.ErrNotFound
-	}
-	f.left = r.Host
-	return nil
-}
-
-func (f *fakeRelay) leave(id proto.AllocationID) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.left = id
-}
-
-func (f *fakeRelay) Describe(_ context.Context, id proto.AllocationID) (alloc.Description, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.calls++
-	if f.fail != nil {
-		return alloc.Description{}, f.fail
-	}
-	d, ok := f.live[id]
-	if !ok {
-		return alloc.Description{}, alloc.ErrNotFound
-	}
-	return d, nil
-}
-
-func (f *fakeRelay) reserve(d alloc.Description) (alloc.Reservation, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.calls++
-	if f.fail != nil {
-		return alloc.Reservation{}, f.fail
-	}
-	if len(f.live) >= fakeCapacity {
-		clear(f.live)
-	}
-	res := alloc.Reservation{Endpoints: f.ways}
-	for _, b := range [][]byte{res.ID[:], res.Key[:], res.ConnectionData[:], res.HostConnectionData[:]} {
-		_, _ = rand.Read(b)
-	}
-	f.live[res.ID] = d
-	return res, nil
-}
-
-func (f *fakeRelay) failWith(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.fail = err
-}
-
-func (f *fakeRelay) end() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	clear(f.live)
-}
-
-func (f *fakeRelay) called() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.calls
 }

@@ -85,7 +85,7 @@ func TestUnauthorized(t *testing.T) {
 			})
 		}
 	}
-	if n := x.relay.called(); n != 0 {
+	if n := x.relay.Calls; n != 0 {
 		t.Errorf("the relay was asked %d times", n)
 	}
 }
@@ -162,7 +162,7 @@ func TestSecondSlash(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x.relay.leave(host)
+		x.relay.Left = host
 		return `{"joinCode":"` + code + `","hostConnectionData":"` + testTicket + `"}`
 	}
 	none := func() string { return "" }
@@ -317,7 +317,7 @@ func TestLogHoldsNoSecret(t *testing.T) {
 	code := x.code(t, tokenAnna, a.text("allocationId"))
 	x.post("/v1/join", tokenBert, `{"joinCode":"`+code+`"}`)
 	x.post("/v1/join", "a-wrong-canary-token", `{"joinCode":"`+code+`"}`)
-	x.relay.failWith(errors.New("the relay broke"))
+	x.relay.Fail(errors.New("the relay broke"))
 	wantProblem(t, x.post("/v1/join", tokenBert, `{"joinCode":"`+code+`"}`), 500, api.StatusCode(500))
 	if !strings.Contains(out.String(), "the relay broke") {
 		t.Error("the internal error is not in the log")

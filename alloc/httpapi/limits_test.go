@@ -220,7 +220,7 @@ func TestCodeThatIsNotThere(t *testing.T) {
 	x := newFixture(t, Config{})
 	foreign := x.code(t, tokenStaging, x.allocate(t, tokenStaging))
 	expired := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
-	x.relay.end()
+	x.relay.Lose()
 	want := x.post("/v1/join", tokenBert, `{"joinCode":"`+wrongCode+`"}`)
 	for _, code := range []string{expired, expired, foreign} {
 		rec := x.post("/v1/join", tokenBert, `{"joinCode":"`+code+`"}`)

@@ -54,10 +54,10 @@ func TestMigrate(t *testing.T) {
 	rec = x.post("/v1/migrate", tokenBert, migrate)
 	wantStatus(t, rec, http.StatusCreated)
 	sdkAllocation(t, rec, false)
-	if got := x.relay.asked.Code; got != code {
+	if got := x.relay.Migrations[len(x.relay.Migrations)-1].Code; got != code {
 		t.Errorf("the relay is asked for the code %q", got)
 	}
-	x.relay.failWith(alloc.MigrationWaitError{Reason: "the host was heard 2.0 s ago", RetryAfter: 4100 * time.Millisecond})
+	x.relay.Fail(alloc.MigrationWaitError{Reason: "the host was heard 2.0 s ago", RetryAfter: 4100 * time.Millisecond})
 	rec = x.post("/v1/migrate", tokenBert, migrate)
 	wantProblem(t, rec, http.StatusConflict, 15409)
 	if p := problemOfBody(t, rec.Body.Bytes()); p.Detail != "the host was heard 2.0 s ago" || rec.Header().Get("Retry-After") != "5" {
@@ -81,11 +81,11 @@ func TestLeaveRefusals(t *testing.T) {
 	}
 	wantProblem(t, x.post("/v1/leave", tokenAnna, strings.Replace(leave, id, proto.AllocationID{1}.String(), 1)), http.StatusNotFound,
 		api.CodeAllocationNotFound)
-	x.relay.failWith(alloc.ErrUnavailable)
+	x.relay.Fail(alloc.ErrUnavailable)
 	wantStatus(t, x.post("/v1/leave", tokenAnna, leave), http.StatusServiceUnavailable)
-	x.relay.failWith(errors.New("unknown"))
+	x.relay.Fail(errors.New("unknown"))
 	wantStatus(t, x.post("/v1/leave", tokenAnna, leave), http.StatusInternalServerError)
-	x.relay.failWith(nil)
+	x.relay.Fail(nil)
 	wantStatus(t, x.post("/v1/leave", tokenServer, bare), http.StatusNoContent)
 }
 

@@ -162,35 +162,35 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		wantStatus(t, d.post(t, x, path, tokenAnna, `{}`), 400)
 		wantStatus(t, d.post(t, x, path, tokenAnna, long), 413)
 		for _, failure := range []error{alloc.ErrFull, alloc.ErrDraining, alloc.ErrUnavailable, errors.New("broken")} {
-			x.relay.failWith(failure)
+			x.relay.Fail(failure)
 			if rec := d.post(t, x, path, tokenAnna, body); rec.Code < 500 {
 				t.Errorf("%s: status %d with %v", path, rec.Code, failure)
 			}
 		}
-		x.relay.failWith(nil)
+		x.relay.Fail(nil)
 	}
 	host, err := proto.ParseAllocationID(id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantStatus(t, d.post(t, x, "/v1/migrate", tokenAnna, bodies["/v1/migrate"]), 409)
-	x.relay.leave(host)
+	x.relay.Left = host
 	wantStatus(t, d.post(t, x, "/v1/join", tokenAnna, bodies["/v1/join"]), 409)
 	wantStatus(t, d.post(t, x, "/v1/migrate", tokenAnna, strings.Replace(bodies["/v1/migrate"], code, "6666666", 1)), 404)
 	wantStatus(t, d.post(t, x, "/v1/migrate", tokenAnna, bodies["/v1/migrate"]), 201)
 	wantStatus(t, d.post(t, x, "/v1/leave", tokenBert, bodies["/v1/leave"]), 404)
 	wantStatus(t, d.post(t, x, "/v1/leave", tokenAnna, bodies["/v1/leave"]), 204)
-	x.relay.leave(proto.AllocationID{}) // The host is back.
+	x.relay.Left = proto.AllocationID{} // The host is back.
 	for _, path := range []string{"/v1/allocate", "/v1/join"} {
 		for _, failure := range []error{alloc.DeniedError{Reason: "banned"}, alloc.ErrProjectInactive, alloc.ErrProjectQuota} {
-			x.relay.failWith(failure)
+			x.relay.Fail(failure)
 			d.post(t, x, path, tokenAnna, bodies[path])
 		}
-		x.relay.failWith(nil)
+		x.relay.Fail(nil)
 	}
-	x.relay.failWith(alloc.ErrProjectInactive)
+	x.relay.Fail(alloc.ErrProjectInactive)
 	wantStatus(t, d.post(t, x, "/v1/migrate", tokenAnna, bodies["/v1/migrate"]), 403)
-	x.relay.failWith(nil)
+	x.relay.Fail(nil)
 	for path, call := range x.calls {
 		for range 30 {
 			x.do(newRequest(call.method, path, tokenAnna, ""))

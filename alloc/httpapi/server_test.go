@@ -103,7 +103,7 @@ func TestClientAgainstServer(t *testing.T) {
 	wantCode(t, err, api.StatusCode(401))
 	_, err = anna.Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4, Region: strings.Repeat("x", maxBody)})
 	wantCode(t, err, api.StatusCode(413))
-	x.relay.failWith(alloc.ErrFull)
+	x.relay.Fail(alloc.ErrFull)
 	_, err = anna.Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4})
 	if p := wantCode(t, err, api.CodeNoSuitableRelay); p.RetryAfter != retryFull {
 		t.Errorf("RetryAfter = %v", p.RetryAfter)

@@ -59,7 +59,7 @@ func TestTraceIDOfError(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	x := newFixture(t, Config{Logger: slog.New(slog.NewTextHandler(&out, nil))})
-	x.relay.failWith(errors.New("the relay broke"))
+	x.relay.Fail(errors.New("the relay broke"))
 	r := newRequest(http.MethodPost, "/v1/allocate", tokenAnna, `{"maxConnections":4}`)
 	r.Header.Set("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	wantStatus(t, x.do(r), http.StatusInternalServerError)

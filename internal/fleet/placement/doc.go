@@ -5,9 +5,9 @@
 //	  └ Fleet ── polls ───────────→   nodes  ←── heartbeat ── Announcer ← its hooks
 //	      │ ├─── SetHome, HomeOf ─→   homes  ←── Renew, Drop ────┤ ↑
 //	      │ └ Codes ──────────────→   codes  ←──────────────────┘ │ hosts, codes
-//	      └ Dialer, Remote ───── reserve, describe, keep ─────→ Local → engine.Server
+//	      └ Dialer, Relay  ───── reserve, describe, keep ─────→ Local → engine.Server
 //
-// The package opens no socket: package rpc implements Dialer and Remote, package redisstore
+// The package opens no socket: package rpc implements Dialer and Relay, package redisstore
 // implements Registry and Directory. API processes are stateless and do not know each other.
 // Each relay owns its hosts; the store has a copy, which the relays restore after a loss.
 //
@@ -20,8 +20,8 @@
 // the host, the store gets its home (SetHome), and the player gets the answer. A joiner takes no
 // seat of its own, is reserved at its host's relay, and is not in the store.
 //
-// A reservation whose answer was lost is cancelled by the Remote, and one whose home the store
-// did not accept is ended by the Fleet ([Ender]). If that fails too, it expires unbound after the
+// A reservation whose answer was lost is cancelled by the relay, and one whose home the store
+// did not accept is ended by the Fleet. If that fails too, it expires unbound after the
 // engine's BindTimeout, the longest time for which a seat can leak.
 //
 // A host without a region goes to the default region of its project, else to that of its client's

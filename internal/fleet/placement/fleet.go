@@ -16,14 +16,18 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 )
 
-var _ alloc.MigrationRelay = (*Fleet)(nil)
+var (
+	_ alloc.Relay = (*Fleet)(nil)
+	_ alloc.Relay = (*Regional)(nil)
+)
 
 var ErrAlreadyRun = errors.New("fleet: Run was called before")
 
-// Fleet is an alloc.MigrationRelay over all relays of a fleet, for a process that serves the API.
+// Fleet is an alloc.Relay over all relays of a fleet, for a process that serves the API.
 // Its methods may be called concurrently; they return alloc.ErrUnavailable until Run has
 // read the registry.
 type Fleet struct {
+	otherMachines
 	*relays   // Nodes, Regions, HasRoom, Ready, StoreAway
 	directory Directory
 	dialer    Dialer
@@ -31,6 +35,17 @@ type Fleet struct {
 	unused    *unusedReservations
 	counts    counts
 	ran       atomic.Bool
+}
+
+// otherMachines are relays that have their own configurations, and move the join codes of their hosts.
+type otherMachines struct{}
+
+// RelayConfig says that hosts can migrate, and nothing in which relays may differ.
+func (otherMachines) RelayConfig() alloc.RelayConfig { return alloc.RelayConfig{HostMigration: true} }
+
+// Observe returns an errors.ErrUnsupported: each bind and end would be a message.
+func (otherMachines) Observe(alloc.Observer) error {
+	return fmt.Errorf("fleet: observe relays of other machines: %w", errors.ErrUnsupported)
 }
 
 // New returns a fleet, or ErrConfig.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 func TestNewRefuses(t *testing.T) {
@@ -230,12 +231,16 @@ func TestHomeless(t *testing.T) {
 	})
 }
 
+// endless is a relay that ends nothing.
+type endless struct{ Relay }
+
+func (endless) End(context.Context, proto.AllocationID) error { return alloc.ErrUnavailable }
+
 // TestHomelessForGood: a relay that cannot end a reservation is left to let it
 // lapse, and that is counted.
 func TestHomelessForGood(t *testing.T) {
 	t.Parallel()
-	type noEnder struct{ Remote }
-	dialer := fakeDialer{"0": noEnder{newFakeEngine(0)}}
+	dialer := fakeDialer{"0": endless{newFakeEngine(0)}}
 	inWorld(t, []Node{testNode(0, "eu", 100)}, func(c *Config) { c.Dialer = dialer }, func(t *testing.T, w *world) {
 		w.store.setHome = errors.New("odd")
 		_, err := w.host(9, "")

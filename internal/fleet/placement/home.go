@@ -13,7 +13,7 @@ var errRelayAway = fmt.Errorf("fleet: the host's relay does not announce itself:
 
 // atHome calls the relay of a host, within relayTimeout. Errors: those of the call, and
 // alloc.ErrUnavailable or alloc.ErrNotFound as [Fleet.ReserveJoiner].
-func (f *Fleet) atHome(ctx context.Context, host proto.AllocationID, call func(context.Context, *Candidate, Remote) error) error {
+func (f *Fleet) atHome(ctx context.Context, host proto.AllocationID, call func(context.Context, *Candidate, Relay) error) error {
 	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
 	defer cancel()
 	c, err := f.home(ctx, host)
@@ -27,7 +27,7 @@ func (f *Fleet) atHome(ctx context.Context, host proto.AllocationID, call func(c
 // The hosts of a dead relay are alloc.ErrUnavailable while it may return, and
 // alloc.ErrNotFound afterwards.
 func (f *Fleet) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (res alloc.Reservation, err error) {
-	err = f.atHome(ctx, r.Host, func(ctx context.Context, c *Candidate, relay Remote) error {
+	err = f.atHome(ctx, r.Host, func(ctx context.Context, c *Candidate, relay Relay) error {
 		made, err := relay.ReserveJoiner(ctx, r)
 		if err != nil {
 			return err
@@ -40,10 +40,10 @@ func (f *Fleet) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (res a
 }
 
 // MigrateHost makes a reservation at the relay of the host that has left, and stores its
-// home. Errors: those of alloc.MigrationRelay, and as for ReserveJoiner if the relay does not
+// home. Errors: those of alloc.Relay, and as for ReserveJoiner if the relay does not
 // answer.
 func (f *Fleet) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (res alloc.Reservation, err error) {
-	err = f.atHome(ctx, r.Host, func(ctx context.Context, c *Candidate, relay Remote) error {
+	err = f.atHome(ctx, r.Host, func(ctx context.Context, c *Candidate, relay Relay) error {
 		made, err := relay.MigrateHost(ctx, r)
 		if err != nil {
 			return err
@@ -56,13 +56,13 @@ func (f *Fleet) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (res 
 
 // LeaveHost says at the host's relay that the host leaves. Errors: as for MigrateHost.
 func (f *Fleet) LeaveHost(ctx context.Context, r alloc.LeaveRequest) error {
-	return f.atHome(ctx, r.Host, func(ctx context.Context, _ *Candidate, relay Remote) error { return relay.LeaveHost(ctx, r) })
+	return f.atHome(ctx, r.Host, func(ctx context.Context, _ *Candidate, relay Relay) error { return relay.LeaveHost(ctx, r) })
 }
 
 // Describe returns the description of a host from its relay. Joiners are not in the
 // store, so the result for them is alloc.ErrNotFound. Errors: as for ReserveJoiner.
 func (f *Fleet) Describe(ctx context.Context, id proto.AllocationID) (d alloc.Description, err error) {
-	err = f.atHome(ctx, id, func(ctx context.Context, _ *Candidate, relay Remote) (err error) {
+	err = f.atHome(ctx, id, func(ctx context.Context, _ *Candidate, relay Relay) (err error) {
 		d, err = relay.Describe(ctx, id)
 		return err
 	})
@@ -71,7 +71,7 @@ func (f *Fleet) Describe(ctx context.Context, id proto.AllocationID) (d alloc.De
 
 // KeepCode is for alloc.ServiceConfig.KeepCode. Errors: as ReserveJoiner's.
 func (f *Fleet) KeepCode(ctx context.Context, host proto.AllocationID, code string) error {
-	return f.atHome(ctx, host, func(ctx context.Context, _ *Candidate, relay Remote) error { return relay.KeepCode(ctx, host, code) })
+	return f.atHome(ctx, host, func(ctx context.Context, _ *Candidate, relay Relay) error { return relay.KeepCode(ctx, host, code) })
 }
 
 func relayError(err error) error {

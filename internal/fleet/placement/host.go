@@ -187,14 +187,9 @@ func (u *unusedReservations) run(ctx context.Context) {
 }
 
 func (u *unusedReservations) end(ctx context.Context, r release) {
-	relay, ok := u.dialer.Relay(r.node).(Ender)
-	if !ok {
-		u.dropped.Add(1)
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	if err := relay.End(ctx, r.host); err != nil {
+	if err := u.dialer.Relay(r.node).End(ctx, r.host); err != nil {
 		u.dropped.Add(1)
 		u.log.Debug("a reservation is left to lapse", "relay", r.node.Relay, "error", err)
 		return

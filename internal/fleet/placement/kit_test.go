@@ -286,12 +286,12 @@ func (s *fakeStore) CodeOf(ctx context.Context, _ alloc.Tenant, host proto.Alloc
 	return key.code, nil
 }
 
-func (s *fakeStore) Codes(ctx context.Context, _ alloc.Tenant) (int, error) {
+func (s *fakeStore) Codes(ctx context.Context, _ alloc.Tenant, _ proto.AllocationID) (string, int, error) {
 	if err := s.enter(ctx, "Codes"); err != nil {
-		return 0, err
+		return "", 0, err
 	}
 	defer s.mu.Unlock()
-	return len(s.codes), nil
+	return "", len(s.codes), nil
 }
 
 func (s *fakeStore) Forget(host proto.AllocationID) {
@@ -301,7 +301,7 @@ func (s *fakeStore) Forget(host proto.AllocationID) {
 	s.forget(host)
 }
 
-// fakeEngine reserves and never serves. As a Remote it is a relay with
+// fakeEngine reserves and never serves. As a Relay it is a relay with
 // configured answers.
 type fakeEngine struct {
 	mu     sync.Mutex // guards the following fields
@@ -443,9 +443,9 @@ func (e *fakeEngine) count() (asked, live int) {
 }
 
 // fakeDialer finds relays by their control address.
-type fakeDialer map[string]Remote
+type fakeDialer map[string]Relay
 
-func (d fakeDialer) Relay(n Node) Remote { return d[n.Control] }
+func (d fakeDialer) Relay(n Node) Relay { return d[n.Control] }
 
 // world is a fleet of fake relays which announce themselves, in a bubble.
 type world struct {

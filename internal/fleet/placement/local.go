@@ -9,41 +9,29 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-var _ alloc.MigrationRelay = (*Local)(nil)
-
-// Engine is the relay of this process: engine.Server. It alone counts seats.
-type Engine interface {
-	alloc.MigrationRelay
-	// KeepCode makes the code of a live host outlive a crash. Errors:
-	// alloc.ErrNotFound, alloc.ErrUnavailable, alloc.ErrCodeMalformed.
-	KeepCode(ctx context.Context, host proto.AllocationID, code string) error
-	// End ends an allocation. Errors: alloc.ErrNotFound, alloc.ErrUnavailable.
-	End(ctx context.Context, id proto.AllocationID) error
-}
-
 // Local is the relay of this process as API processes call it. Its methods may be called
 // concurrently. The engine's hooks report reservations, ends and returns of hosts to the
 // announcer, in their order; codes reach it through KeepCode.
 type Local struct {
-	Engine
+	Relay
 	announcer *Announcer
 }
 
-// NewLocal returns the relay with that engine. Both arguments are required.
-func NewLocal(engine Engine, announcer *Announcer) *Local {
-	return &Local{Engine: engine, announcer: announcer}
+// NewLocal returns the relay of that engine.Server. Both arguments are required.
+func NewLocal(relay Relay, announcer *Announcer) *Local {
+	return &Local{Relay: relay, announcer: announcer}
 }
 
 // ReserveJoiner reserves an allocation for a joiner. While the relay has yet to announce the codes of
 // its last run, a host that is not found is alloc.ErrUnavailable: its code may be another host's.
 func (l *Local) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (alloc.Reservation, error) {
-	res, err := l.Engine.ReserveJoiner(ctx, r)
+	res, err := l.Relay.ReserveJoiner(ctx, r)
 	return res, l.notFoundUnlessRestoring(err)
 }
 
 // MigrateHost reserves an allocation for the place of a host, with the same exception.
 func (l *Local) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (alloc.Reservation, error) {
-	res, err := l.Engine.MigrateHost(ctx, r)
+	res, err := l.Relay.MigrateHost(ctx, r)
 	return res, l.notFoundUnlessRestoring(err)
 }
 
@@ -56,7 +44,7 @@ func (l *Local) notFoundUnlessRestoring(err error) error {
 
 // KeepCode keeps the code of a host, on disk and in the store.
 func (l *Local) KeepCode(ctx context.Context, host proto.AllocationID, code string) error {
-	if err := l.Engine.KeepCode(ctx, host, code); err != nil {
+	if err := l.Relay.KeepCode(ctx, host, code); err != nil {
 		return err
 	}
 	l.announcer.KeepCode(host, code)

@@ -80,7 +80,7 @@ func (e earlyEngine) ReserveHost(ctx context.Context, r alloc.HostRequest) (allo
 func TestLocalEndsEarly(t *testing.T) {
 	t.Parallel()
 	l, e, a := newTestLocal(t)
-	l.Engine = earlyEngine{e}
+	l.Relay = earlyEngine{e}
 	_, err := reserve(t, l)
 	wantErr(t, "ReserveHost", err, nil)
 	wantHeld(t, a, 0, 1)
@@ -97,7 +97,7 @@ func (e nearbyEngine) ReserveHost(ctx context.Context, r alloc.HostRequest) (all
 func TestLocalAnotherEnds(t *testing.T) {
 	t.Parallel()
 	l, e, a := newTestLocal(t)
-	l.Engine = nearbyEngine{e}
+	l.Relay = nearbyEngine{e}
 	_, err := reserve(t, l)
 	wantErr(t, "ReserveHost", err, nil)
 	wantHeld(t, a, 1, 0)
@@ -130,7 +130,7 @@ func TestLocalAtOnce(t *testing.T) {
 	t.Parallel()
 	l, e, a := newTestLocal(t)
 	var ends, callers sync.WaitGroup
-	l.Engine = hastyEngine{e, &ends}
+	l.Relay = hastyEngine{e, &ends}
 	for range 8 {
 		callers.Go(func() {
 			for range 200 {

@@ -148,13 +148,9 @@ const HostTTL = 3 * time.Minute
 // Directory holds the hosts of a fleet and their join codes, for all API processes. Its
 // methods may be called concurrently.
 type Directory interface {
+	// A code that MoveCode has moved counts as older than that of any other host, so that no
+	// Renew of the former host, perhaps a late one, takes it back.
 	alloc.Store
-	// MoveCode makes a code of from, or one that leads nowhere, the code of to, for the tenant
-	// with that hash. It reports false, and changes nothing, when the code leads to another
-	// host or to has another code. It is atomic: of several hosts to, one gets the code. That
-	// counts as older than the code of any other host, so that no Renew of the former host,
-	// perhaps a late one, takes it back. It may be repeated.
-	MoveCode(ctx context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error)
 	SetHome(ctx context.Context, host proto.AllocationID, home Home) error
 	HomeOf(ctx context.Context, host proto.AllocationID) (Home, error)
 	// Renew makes hosts and codes last for another HostTTL, and puts back those
@@ -171,21 +167,22 @@ type Directory interface {
 type Dialer interface {
 	// Relay returns the relay with that control address. It does not connect:
 	// the calls do, and keep what they have opened.
-	Relay(n Node) Remote
+	Relay(n Node) Relay
 }
 
-// Remote is a relay of the fleet as the API calls it. Besides the errors of alloc.Relay
-// all its calls return alloc.ErrUnavailable for a relay that did not answer in time. A
-// reservation whose answer was lost is cancelled.
-type Remote interface {
-	alloc.MigrationRelay
-	// KeepCode sends the code of a host to its relay, so that the code survives
-	// crashes. Errors: alloc.ErrNotFound.
+// Relay is a relay of the fleet, of this process or of another one. It alone counts seats. Besides the
+// errors of alloc.Relay the calls to another process return alloc.ErrUnavailable for a relay that did not
+// answer in time. A reservation whose answer was lost is cancelled.
+type Relay interface {
+	ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Reservation, error)
+	ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (alloc.Reservation, error)
+	MigrateHost(ctx context.Context, r alloc.MigrationRequest) (alloc.Reservation, error)
+	LeaveHost(ctx context.Context, r alloc.LeaveRequest) error
+	Describe(ctx context.Context, id proto.AllocationID) (alloc.Description, error)
+	// KeepCode makes the code of a live host outlive a crash. Errors: alloc.ErrNotFound,
+	// alloc.ErrUnavailable, alloc.ErrCodeMalformed.
 	KeepCode(ctx context.Context, host proto.AllocationID, code string) error
-}
-
-// Ender is a [Remote] that can end a reservation which its caller cannot use. Without
-// it the reservation expires unbound. Errors: alloc.ErrNotFound.
-type Ender interface {
-	End(ctx context.Context, host proto.AllocationID) error
+	// End ends an allocation, such as a reservation that its caller cannot use. Errors:
+	// alloc.ErrNotFound, alloc.ErrUnavailable.
+	End(ctx context.Context, id proto.AllocationID) error
 }

@@ -15,8 +15,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-var _ alloc.MigrationRelay = (*Regional)(nil)
-
 type Member struct {
 	*Fleet
 	// Region is the region of its relays. Empty for the only member of a fleet with one store, whose
@@ -26,10 +24,11 @@ type Member struct {
 	Symbol string
 }
 
-// Regional is an alloc.MigrationRelay over fleets of which each has a store of its own, so that the
+// Regional is an alloc.Relay over fleets of which each has a store of its own, so that the
 // end of a store affects one region. It passes each call to the member that has its host or its
 // region. Its methods may be called concurrently.
 type Regional struct {
+	otherMachines
 	members []Member
 	recent  recentHosts
 }
@@ -331,7 +330,7 @@ func (r *Regional) memberOf(ctx context.Context, host proto.AllocationID) (int, 
 }
 
 // Codes returns the directories of all members as the store of an alloc.Service, see [Fleet.Codes]. With
-// several members it is an alloc.CodePrefixer: the first symbol of a code names its member.
+// several members the first symbol of a code names its member.
 func (r *Regional) Codes() alloc.Store {
 	if r.isSingle() {
 		return r.members[0].Codes()
@@ -348,20 +347,18 @@ type regionalCodes struct {
 	stores []alloc.Store // by member
 }
 
-var _ alloc.CodePrefixer = regionalCodes{}
-
 func (c regionalCodes) byCode(code string) (int, bool) {
 	i := slices.IndexFunc(c.fleet.members, func(m Member) bool { return strings.HasPrefix(code, m.Symbol) })
 	return i, i >= 0
 }
 
-// CodePrefix returns the symbol of the host's region, and how many codes the tenant has there.
-func (c regionalCodes) CodePrefix(ctx context.Context, t alloc.Tenant, host proto.AllocationID) (string, int, error) {
+// Codes returns the symbol of the host's region, and how many codes the tenant has there.
+func (c regionalCodes) Codes(ctx context.Context, t alloc.Tenant, host proto.AllocationID) (string, int, error) {
 	i, err := c.fleet.memberOf(ctx, host)
 	if err != nil {
 		return "", 0, err
 	}
-	n, err := c.stores[i].Codes(ctx, t)
+	_, n, err := c.stores[i].Codes(ctx, t, host)
 	return c.fleet.members[i].Symbol, n, err
 }
 
@@ -407,16 +404,9 @@ func (c regionalCodes) CodeOf(ctx context.Context, t alloc.Tenant, host proto.Al
 	return c.stores[i].CodeOf(ctx, t, host)
 }
 
-// Codes returns the sum over all stores. Error: that of a store which does not answer.
-func (c regionalCodes) Codes(ctx context.Context, t alloc.Tenant) (sum int, err error) {
-	for _, s := range c.stores {
-		n, err := s.Codes(ctx, t)
-		if err != nil {
-			return 0, err
-		}
-		sum += n
-	}
-	return sum, nil
+// MoveCode returns an errors.ErrUnsupported: relays move the codes of their hosts.
+func (c regionalCodes) MoveCode(context.Context, uint64, string, proto.AllocationID, proto.AllocationID) (bool, error) {
+	return false, fmt.Errorf("fleet: move a code between hosts of several regions: %w", errors.ErrUnsupported)
 }
 
 // Forget removes the code of a host from the store that has the host, or from all if it is not known.

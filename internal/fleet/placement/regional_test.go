@@ -81,9 +81,9 @@ func (w *regionalWorld) reserve(region string) (alloc.Reservation, error) {
 // codeFor gives a host the code that a service would draw.
 func codeFor(t *testing.T, r *Regional, host proto.AllocationID) string {
 	t.Helper()
-	codes := r.Codes().(alloc.CodePrefixer)
-	prefix, n, err := codes.CodePrefix(t.Context(), testTenant, host)
-	wantErr(t, "CodePrefix", err, nil)
+	codes := r.Codes()
+	prefix, n, err := codes.Codes(t.Context(), testTenant, host)
+	wantErr(t, "Codes", err, nil)
 	code := prefix + "789BCD" + "6789"[n:n+1]
 	stored, err := codes.PutCode(t.Context(), testTenant, code, host)
 	if err != nil || !stored {

@@ -13,9 +13,9 @@ import (
 // simRelay is a relay of the simulation: Local and its announcer, with an engine
 // below them that counts seats, reserves and never serves.
 type simRelay struct {
-	Engine // of which the simulation calls no more than what is below
-	sim    *sim
-	seats  int
+	Relay // of which the simulation calls no more than what is below
+	sim   *sim
+	seats int
 
 	mu        sync.Mutex // guards the following fields
 	node      Node       // as it announced itself lastly, at beat
@@ -112,7 +112,7 @@ func (r *simRelay) truth() (all, taken int, open bool) {
 
 // simRemote is how an API process reaches a relay.
 type simRemote struct {
-	Remote
+	Relay
 	relay *simRelay
 }
 

@@ -70,8 +70,8 @@ func (s *codeStore) MoveCode(ctx context.Context, tenant uint64, code string, fr
 		return false, err
 	}
 	moved, err := s.moveCode(ctx, c, from, to, seals[0])
-	if err != nil {
-		return false, err
+	if err != nil || moved && from == to {
+		return moved, err
 	}
 	former := from
 	if !moved {
@@ -244,9 +244,9 @@ func (s *codeStore) releaseCode(ctx context.Context, code string, host proto.All
 	return alloc.ErrCodeNotFound
 }
 
-func (s *codeStore) Codes(ctx context.Context, t alloc.Tenant) (int, error) {
+func (s *codeStore) Codes(ctx context.Context, t alloc.Tenant, _ proto.AllocationID) (string, int, error) {
 	n, err := s.calls.number(ctx, "count join codes", countCodes, []string{s.keys.codes(t.Hash())}, milliseconds(s.ttl))
-	return int(n), err
+	return "", int(n), err
 }
 
 func (k keys) dropCode(c hostCode, host proto.AllocationID) invocation {

@@ -100,7 +100,7 @@ func TestLostWrites(t *testing.T) {
 	}
 	mustRenew(t, relay, homeAt(other), theirs, theirs[0].Host)
 	wantAll(t, api, homeAt(node), entries)
-	if n, err := api.Directory.Codes(t.Context(), tenant); n != len(entries) || err != nil {
+	if _, n, err := api.Directory.Codes(t.Context(), tenant, hostID(1)); n != len(entries) || err != nil {
 		t.Errorf("%d codes, %v; want %d", n, err, len(entries))
 	}
 }
@@ -301,7 +301,7 @@ func TestPutCodeAtOnce(t *testing.T) {
 		}
 	}
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
-	if n, err := s.Directory.Codes(t.Context(), tenant); n != len(byCode) || err != nil || n == 0 {
+	if _, n, err := s.Directory.Codes(t.Context(), tenant, hostID(1)); n != len(byCode) || err != nil || n == 0 {
 		t.Errorf("%d codes, %v; %d were given", n, err, len(byCode))
 	}
 }

@@ -75,7 +75,7 @@ func TestHostileValues(t *testing.T) {
 			if err := errors.Join(write()...); err != nil {
 				t.Error(err)
 			}
-			if n, err := s.Directory.Codes(ctx, tenant); n != len(entries)+1 || err != nil {
+			if _, n, err := s.Directory.Codes(ctx, tenant, hostID(1)); n != len(entries)+1 || err != nil {
 				t.Errorf("Codes = %d, %v", n, err)
 			}
 			if st := s.Stats(); st.Opened > 0 {

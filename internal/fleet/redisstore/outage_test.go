@@ -30,7 +30,7 @@ func eachCall(ctx context.Context, s *Store) map[string]error {
 	_, errs["PutCode"] = s.Directory.PutCode(ctx, tenant, codeText(2), hostID(2))
 	_, errs["HostOf"] = s.Directory.HostOf(ctx, tenant, codeText(1))
 	_, errs["CodeOf"] = s.Directory.CodeOf(ctx, tenant, hostID(1))
-	_, errs["Codes"] = s.Directory.Codes(ctx, tenant)
+	_, _, errs["Codes"] = s.Directory.Codes(ctx, tenant, hostID(1))
 	errs["SetHome"] = s.Directory.SetHome(ctx, hostID(1), home)
 	_, errs["HomeOf"] = s.Directory.HomeOf(ctx, hostID(1))
 	_, errs["Renew"] = s.Directory.Renew(ctx, home, entries)
@@ -208,7 +208,7 @@ func TestForgetOutlivesOutage(t *testing.T) {
 	})
 	server.Resume()
 	testkit.NoProblemWithin(t, 30*time.Second, "all codes are forgotten", func() string {
-		if n, err := put.Directory.Codes(t.Context(), tenant); n > 0 || err != nil {
+		if _, n, err := put.Directory.Codes(t.Context(), tenant, hostID(1)); n > 0 || err != nil {
 			return fmt.Sprint(n, err)
 		}
 		return ""
@@ -240,7 +240,7 @@ func TestRunFinishes(t *testing.T) {
 			t.Fatal(err)
 		}
 		took := time.Since(begin)
-		left, err := s.Directory.Codes(t.Context(), tenant)
+		_, left, err := s.Directory.Codes(t.Context(), tenant, hostID(1))
 		if left == 0 && err == nil {
 			return ""
 		}

@@ -141,7 +141,7 @@ func TestCodesThatEndedAreNotCounted(t *testing.T) {
 		}
 	}
 	testkit.NoProblemWithin(t, 30*time.Second, "no code counts", func() string {
-		if n, err := s.Directory.Codes(t.Context(), tenant); n != 0 || err != nil {
+		if _, n, err := s.Directory.Codes(t.Context(), tenant, hostID(1)); n != 0 || err != nil {
 			return fmt.Sprint(n, err)
 		}
 		return ""

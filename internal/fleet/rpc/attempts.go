@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -28,7 +29,7 @@ const (
 )
 
 type reservations struct {
-	relay  Relay
+	relay  placement.Relay
 	logger *slog.Logger
 	table  *attemptTable
 
@@ -39,7 +40,7 @@ type reservations struct {
 	made, repeated, cancelled, ended atomic.Uint64
 }
 
-func newReservations(relay Relay, logger *slog.Logger) *reservations {
+func newReservations(relay placement.Relay, logger *slog.Logger) *reservations {
 	r := &reservations{relay: relay, logger: logger, table: newAttemptTable(maxRetained)}
 	r.runCtx, r.kill = context.WithCancel(context.Background())
 	return r

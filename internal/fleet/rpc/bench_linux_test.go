@@ -52,7 +52,7 @@ func BenchmarkStall(b *testing.B) {
 }
 
 type stall struct {
-	before func(context.Context) // of fakeRelay
+	before func(context.Context) // of the relay
 	due    func(i int)           // is called at the start of each call
 	within time.Duration         // what callers wait
 }
@@ -64,7 +64,7 @@ func sustain(b *testing.B, rate int, h2 bool, wrong *stall) {
 		return // the first call of a benchmark finds out how long it takes
 	}
 	x := newBenchCluster(b, h2)
-	x.relay.before = wrong.before
+	x.relay.Before = wrong.before
 	remote := x.remote()
 	took := make([]time.Duration, b.N)
 	var all sync.WaitGroup

@@ -73,7 +73,7 @@ func BenchmarkHandshake(b *testing.B) {
 
 // BenchmarkAnswer measures a repeated call that is served from the attempt table.
 func BenchmarkAnswer(b *testing.B) {
-	res := alloc.Reservation{Endpoints: fakeEndpoints}
+	res := alloc.Reservation{Endpoints: newFakeRelay().Endpoints}
 	b.ReportAllocs()
 	for b.Loop() {
 		_ = answerOf(&res)

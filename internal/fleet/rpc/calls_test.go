@@ -51,6 +51,7 @@ func TestCalls(t *testing.T) {
 	for i := range migration.Ticket {
 		migration.Ticket[i] = byte(255 - i)
 	}
+	x.relay.Left = host.ID
 	candidate, err := remote.MigrateHost(ctx, migration)
 	if err != nil {
 		t.Fatal(err)
@@ -58,29 +59,29 @@ func TestCalls(t *testing.T) {
 	if d, err := remote.Describe(ctx, candidate.ID); err != nil || d.Code != "6789BC" {
 		t.Errorf("a candidate is described as %+v, %v", d, err)
 	}
-	leave := alloc.LeaveRequest{Tenant: ask.Tenant, Player: alloc.PlayerHash{1}, Host: host.ID, Proof: alloc.ConnectionData{2}}
+	leave := alloc.LeaveRequest{Tenant: ask.Tenant, Player: ask.Player, Host: host.ID, Proof: alloc.ConnectionData{2}}
 	if err := remote.LeaveHost(ctx, leave); err != nil {
 		t.Fatal(err)
 	}
-	x.relay.mu.Lock()
-	defer x.relay.mu.Unlock()
-	if want := x.relay.live[joiner.ID]; d != want {
+	x.relay.Lock()
+	defer x.relay.Unlock()
+	if want := x.relay.Live[joiner.ID]; d != want {
 		t.Errorf("described %+v, want %+v", d, want)
 	}
-	if !reflect.DeepEqual(x.relay.asks, []alloc.MigrationRequest{migration}) {
-		t.Errorf("asked %+v", x.relay.asks)
+	if !reflect.DeepEqual(x.relay.Migrations, []alloc.MigrationRequest{migration}) {
+		t.Errorf("asked %+v", x.relay.Migrations)
 	}
-	if !reflect.DeepEqual(x.relay.leaves, []alloc.LeaveRequest{leave}) {
-		t.Errorf("asked %+v", x.relay.leaves)
+	if !reflect.DeepEqual(x.relay.Leaves, []alloc.LeaveRequest{leave}) {
+		t.Errorf("asked %+v", x.relay.Leaves)
 	}
-	if !reflect.DeepEqual(x.relay.hosts, []alloc.HostRequest{ask}) || !reflect.DeepEqual(x.relay.joiners, []alloc.JoinerRequest{joinerAsk}) {
-		t.Errorf("asked %+v and %+v", x.relay.hosts, x.relay.joiners)
+	if !reflect.DeepEqual(x.relay.Hosts, []alloc.HostRequest{ask}) || !reflect.DeepEqual(x.relay.Joiners, []alloc.JoinerRequest{joinerAsk}) {
+		t.Errorf("asked %+v and %+v", x.relay.Hosts, x.relay.Joiners)
 	}
-	if x.relay.codes[host.ID] != "6789BC" {
-		t.Errorf("code %q", x.relay.codes[host.ID])
+	if x.relay.Codes[host.ID] != "6789BC" {
+		t.Errorf("code %q", x.relay.Codes[host.ID])
 	}
 	for _, res := range []alloc.Reservation{host, joiner, candidate} {
-		if res.Region != "north" || !reflect.DeepEqual(res.Endpoints, fakeEndpoints) {
+		if res.Region != "north" || !reflect.DeepEqual(res.Endpoints, x.relay.Endpoints) {
 			t.Errorf("region %q, endpoints %v", res.Region, res.Endpoints)
 		}
 		if res.Key == (proto.Key{}) || res.ConnectionData == (alloc.ConnectionData{}) || res.HostConnectionData == (alloc.ConnectionData{}) {
@@ -98,7 +99,7 @@ func TestCalls(t *testing.T) {
 func TestEnd(t *testing.T) {
 	t.Parallel()
 	x := startTestCluster(t)
-	remote := x.remote().(placement.Ender)
+	remote := x.remote()
 	host, err := x.remote().ReserveHost(testContext(t), testHost())
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +110,7 @@ func TestEnd(t *testing.T) {
 	if err := remote.End(testContext(t), host.ID); !errors.Is(err, alloc.ErrNotFound) {
 		t.Errorf("ended twice: %v", err)
 	}
-	if made, live := x.relay.counts(); made != 1 || live != 0 {
+	if made, live := x.relay.Count(); made != 1 || live != 0 {
 		t.Errorf("%d reservations were made and %d are left, want 1 and 0", made, live)
 	}
 }
@@ -182,7 +183,7 @@ func TestErrorNames(t *testing.T) {
 	x := startTestCluster(t)
 	remote := x.remote()
 	for name, want := range sentinels {
-		x.relay.failWith(fmt.Errorf("deep inside: %w", want))
+		x.relay.Fail(fmt.Errorf("deep inside: %w", want))
 		_, hostErr := remote.ReserveHost(testContext(t), testHost())
 		_, describeErr := remote.Describe(testContext(t), proto.AllocationID{1})
 		_, migrateErr := remote.MigrateHost(testContext(t), alloc.MigrationRequest{Host: proto.AllocationID{1}, Tenant: testHost().Tenant})
@@ -212,7 +213,7 @@ func TestMigrationErrors(t *testing.T) {
 		alloc.MigrationWaitError{}, alloc.MigrationWaitError{Reason: "the host was heard", RetryAfter: 1500 * time.Millisecond},
 		alloc.HostPresentError{}, alloc.HostPresentError{Host: proto.AllocationID{0xff}},
 	} {
-		x.relay.failWith(fmt.Errorf("deep inside: %w", want))
+		x.relay.Fail(fmt.Errorf("deep inside: %w", want))
 		_, err := remote.MigrateHost(testContext(t), alloc.MigrationRequest{Tenant: testHost().Tenant, Host: host})
 		_, joinErr := remote.ReserveJoiner(testContext(t), alloc.JoinerRequest{Tenant: testHost().Tenant, Host: host})
 		for _, err := range []error{err, joinErr} {
@@ -258,7 +259,7 @@ func TestPlayerLimits(t *testing.T) {
 	t.Parallel()
 	x := startTestCluster(t)
 	want := alloc.PlayerLimitError{Limit: "joiners_per_host"}
-	x.relay.failWith(fmt.Errorf("deep inside: %w", want))
+	x.relay.Fail(fmt.Errorf("deep inside: %w", want))
 	_, err := x.remote().ReserveJoiner(testContext(t), alloc.JoinerRequest{Tenant: testHost().Tenant, Host: proto.AllocationID{1}})
 	if got, _ := errors.AsType[alloc.PlayerLimitError](err); got != want {
 		t.Errorf("%v arrives as %v", want, err)
@@ -277,18 +278,16 @@ func TestPlayerLimits(t *testing.T) {
 func TestUnknownErrors(t *testing.T) {
 	t.Parallel()
 	x := newTestCluster(t)
-	x.relay.before = func(context.Context) {
-		x.relay.mu.Lock()
-		fail := x.relay.fail
-		x.relay.mu.Unlock()
+	var fail error
+	x.relay.Before = func(context.Context) {
 		if fail == nil {
 			panic("what no caller may read")
 		}
 	}
 	start(t, x.server.Run)
 	x.startDialer(t)
-	for _, fail := range []error{errors.New("what no caller may read"), nil} {
-		x.relay.failWith(fail)
+	for _, fail = range []error{errors.New("what no caller may read"), nil} {
+		x.relay.Fail(fail)
 		_, err := x.remote().ReserveHost(testContext(t), testHost())
 		wantUnavailable(t, err)
 		if strings.Contains(err.Error(), "no caller") {
@@ -322,7 +321,7 @@ func TestUnsendableRequests(t *testing.T) {
 		_, err := x.dialer.Relay(n).Describe(testContext(t), proto.AllocationID{1})
 		wantUnavailable(t, err)
 	}
-	if made, _ := x.relay.counts(); made != 0 || x.dialer.Stats().Lost != 0 {
+	if made, _ := x.relay.Count(); made != 0 || x.dialer.Stats().Lost != 0 {
 		t.Errorf("%d reservations, %+v", made, x.dialer.Stats())
 	}
 }
@@ -401,9 +400,12 @@ func TestStrict(t *testing.T) {
 			t.Errorf("%s: %d %s, want %s", tt.name, status, body, tt.want)
 		}
 	}
-	if made, _ := x.relay.counts(); made != 0 || x.server.Stats().OperatorCalls != 0 {
+	if made, _ := x.relay.Count(); made != 0 || x.server.Stats().OperatorCalls != 0 {
 		t.Errorf("%d reservations were made, %+v", made, x.server.Stats())
 	}
+	x.relay.Left = proto.AllocationID{0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f}
+	player := alloc.PlayerHash{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+	x.relay.Live[x.relay.Left] = alloc.Description{Tenant: testHost().Tenant.Hash(), Player: player}
 	for path, call := range map[string]string{
 		pathReserveHost: testHostOf4,
 		pathUndrain:     `{"of a later version":[{"more":null}]}`, pathMigrate: testMigration, pathLeave: testLeave,
@@ -427,11 +429,11 @@ func TestOlderRelay(t *testing.T) {
 		Individual: true, Tag: 1 << 63}); err != nil {
 		t.Fatal(err)
 	}
-	x.relay.mu.Lock()
-	if got := x.relay.hosts[0]; got.PlayerName != "" || got.Individual || got.Tag != 0 {
+	x.relay.Lock()
+	if got := x.relay.Hosts[0]; got.PlayerName != "" || got.Individual || got.Tag != 0 {
 		t.Errorf("it got %+v", got)
 	}
-	x.relay.mu.Unlock()
+	x.relay.Unlock()
 	_, err := remote.MigrateHost(testContext(t), alloc.MigrationRequest{Tenant: tenant})
 	for _, err := range []error{err, remote.LeaveHost(testContext(t), alloc.LeaveRequest{Tenant: tenant})} {
 		if !errors.Is(err, alloc.ErrUnavailable) || !strings.Contains(err.Error(), `of version "v0.1.0" cannot do "migration" yet`) {

@@ -78,7 +78,7 @@ func NewDialer(cfg DialerConfig) (*Dialer, error) {
 
 // Relay returns the relay with that control address and id. It opens no connection;
 // calls do, and reuse them.
-func (d *Dialer) Relay(n placement.Node) placement.Remote {
+func (d *Dialer) Relay(n placement.Node) placement.Relay {
 	return remote{dialer: d, key: relayKey{relay: n.Relay, control: n.Control}, lacks: n.Lacks(), version: n.Version}
 }
 

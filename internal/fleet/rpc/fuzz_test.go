@@ -69,11 +69,11 @@ func FuzzCalls(f *testing.F) {
 			if x.server.Stats().Reserved+x.server.Stats().Repeated == made {
 				t.Fatal("an answer without a reservation")
 			}
-		case rec.Code == 200 && r.URL.Path == pathMigrate:
-			x.relay.mu.Lock()
-			defer x.relay.mu.Unlock()
-			if ask := x.relay.asks[len(x.relay.asks)-1]; ask.Tenant.Validate() != nil {
-				t.Fatalf("a relay is asked for %+v", ask)
+		case r.URL.Path == pathMigrate:
+			x.relay.Lock()
+			defer x.relay.Unlock()
+			if n := len(x.relay.Migrations); n > 0 && x.relay.Migrations[n-1].Tenant.Validate() != nil {
+				t.Fatalf("a relay is asked for %+v", x.relay.Migrations[n-1])
 			}
 		case rec.Code == 200 && r.URL.Path == pathDrain:
 			x.operator.mu.Lock()
@@ -88,7 +88,7 @@ func FuzzCalls(f *testing.F) {
 }
 
 func FuzzAnswers(f *testing.F) {
-	res := alloc.Reservation{Endpoints: fakeEndpoints}
+	res := alloc.Reservation{Endpoints: newFakeRelay().Endpoints}
 	good, err := json.Marshal(answerOf(&res))
 	if err != nil {
 		f.Fatal(err)

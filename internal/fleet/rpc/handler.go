@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/fleet/placement"
 )
 
 const maxDeadline = 10 * time.Second
@@ -33,7 +35,7 @@ type caller struct {
 	from string // host:port
 }
 
-func newRoutes(relay Relay, r *reservations, o *operatorCalls) []route {
+func newRoutes(relay placement.Relay, r *reservations, o *operatorCalls) []route {
 	calls := relayCalls{relay}
 	api, operators := []Role{RoleAPI}, []Role{RoleAPI, RoleAdmin}
 	return []route{
@@ -136,7 +138,7 @@ func parseDeadline(s string) (time.Duration, error) {
 	return d, nil
 }
 
-type relayCalls struct{ relay Relay }
+type relayCalls struct{ relay placement.Relay }
 
 func (c relayCalls) leave(ctx context.Context, q request) (any, error) {
 	r, err := parseBody(q.body, (*leaveCall).request)

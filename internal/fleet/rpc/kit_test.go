@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -20,8 +19,8 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
+	"github.com/ferryrelay/ferry/internal/test/alloctest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
-	"github.com/ferryrelay/ferry/proto"
 	"go.uber.org/goleak"
 )
 
@@ -39,7 +38,7 @@ const testTimeout = time.Minute
 type testCluster struct {
 	ca       *CA
 	dir      string
-	relay    *fakeRelay
+	relay    *alloctest.Relay
 	operator *fakeOperator
 	server   *Server
 	dialer   *Dialer
@@ -150,7 +149,7 @@ func (x *testCluster) node() placement.Node {
 }
 
 // remote is a relay as the API calls it: its key and the dialer.
-func (x *testCluster) remote() placement.Remote { return x.dialer.Relay(x.node()) }
+func (x *testCluster) remote() placement.Relay { return x.dialer.Relay(x.node()) }
 
 // rawClient returns an HTTP client with the given certificate, nil for none, that
 // trusts the cluster's CA.
@@ -241,164 +240,14 @@ func wantUnavailable(t *testing.T, err error, also ...error) {
 	}
 }
 
-// fakeRelay is a relay that makes reservations and serves no clients.
-type fakeRelay struct {
-	// before, if set, is called by each reservation before it is made, with no
-	// lock held.
-	before func(ctx context.Context)
-
-	mu      sync.Mutex // guards the following fields
-	fail    error      // what every method answers when it is not nil
-	endFail error      // what End answers when it is not nil
-	live    map[proto.AllocationID]alloc.Description
-	codes   map[proto.AllocationID]string
-	hosts   []alloc.HostRequest
-	joiners []alloc.JoinerRequest
-	asks    []alloc.MigrationRequest
-	leaves  []alloc.LeaveRequest
-	made    int
-	ended   int
-}
-
-// fakeCapacity bounds the reservations that a fake relay keeps in a benchmark.
-const fakeCapacity = 1000
-
-func newFakeRelay() *fakeRelay {
-	return &fakeRelay{
-		live:  make(map[proto.AllocationID]alloc.Description),
-		codes: make(map[proto.AllocationID]string),
+func newFakeRelay() *alloctest.Relay {
+	r := alloctest.NewRelay()
+	r.Region, r.Endpoints = "north", []alloc.ServerEndpoint{
+		{ConnectionType: "udp", Network: "udp", Host: "192.0.2.9", Port: 7777},
+		{ConnectionType: "dtls", Network: "udp", Secure: true, Host: "192.0.2.9", Port: 7777},
+		{ConnectionType: "wss", Network: "tcp", Reliable: true, Secure: true, Host: "relay.example.org", Port: 443},
 	}
-}
-
-var fakeEndpoints = []alloc.ServerEndpoint{
-	{ConnectionType: "udp", Network: "udp", Host: "192.0.2.9", Port: 7777},
-	{ConnectionType: "dtls", Network: "udp", Secure: true, Host: "192.0.2.9", Port: 7777},
-	{ConnectionType: "wss", Network: "tcp", Reliable: true, Secure: true, Host: "relay.example.org", Port: 443},
-}
-
-func (f *fakeRelay) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
-	return f.reserve(ctx, alloc.Description{Tenant: r.Tenant.Hash(), Player: r.Player, Role: alloc.RoleHost}, func() error {
-		f.hosts = append(f.hosts, r)
-		return nil
-	})
-}
-
-func (f *fakeRelay) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (alloc.Reservation, error) {
-	return f.reserve(ctx, alloc.Description{Tenant: r.Tenant.Hash(), Player: r.Player, Role: alloc.RoleJoiner}, func() error {
-		f.joiners = append(f.joiners, r)
-		if _, ok := f.live[r.Host]; !ok {
-			return alloc.ErrNotFound
-		}
-		return nil
-	})
-}
-
-func (f *fakeRelay) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (alloc.Reservation, error) {
-	return f.reserve(ctx, alloc.Description{Tenant: r.Tenant.Hash(), Player: r.Player, Role: alloc.RoleHost, Code: r.Code}, func() error {
-		f.asks = append(f.asks[:min(len(f.asks), fakeCapacity)], r)
-		return nil
-	})
-}
-
-func (f *fakeRelay) LeaveHost(_ context.Context, r alloc.LeaveRequest) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.leaves = append(f.leaves[:min(len(f.leaves), fakeCapacity)], r)
-	return f.fail
-}
-
-func (f *fakeRelay) reserve(ctx context.Context, d alloc.Description, check func() error) (alloc.Reservation, error) {
-	if f.before != nil {
-		f.before(ctx)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.fail != nil {
-		return alloc.Reservation{}, f.fail
-	}
-	if err := check(); err != nil {
-		return alloc.Reservation{}, err
-	}
-	if len(f.live) >= fakeCapacity {
-		clear(f.live)
-		f.hosts, f.joiners = nil, nil
-	}
-	res := alloc.Reservation{Endpoints: fakeEndpoints, Region: "north"}
-	for _, b := range [][]byte{res.ID[:], res.Key[:], res.ConnectionData[:], res.HostConnectionData[:]} {
-		_, _ = rand.Read(b)
-	}
-	res.ID[0] |= 1 // See fakeOperator.Close.
-	f.live[res.ID] = d
-	f.made++
-	return res, nil
-}
-
-func (f *fakeRelay) Describe(_ context.Context, id proto.AllocationID) (alloc.Description, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	d, ok := f.live[id]
-	switch {
-	case f.fail != nil:
-		return alloc.Description{}, f.fail
-	case !ok:
-		return alloc.Description{}, alloc.ErrNotFound
-	}
-	return d, nil
-}
-
-func (f *fakeRelay) KeepCode(_ context.Context, host proto.AllocationID, code string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	_, ok := f.live[host]
-	switch {
-	case f.fail != nil:
-		return f.fail
-	case !ok:
-		return alloc.ErrNotFound
-	}
-	f.codes[host] = code
-	return nil
-}
-
-func (f *fakeRelay) End(_ context.Context, id proto.AllocationID) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.endFail != nil {
-		return f.endFail
-	}
-	if _, ok := f.live[id]; !ok {
-		return alloc.ErrNotFound
-	}
-	delete(f.live, id)
-	f.ended++
-	return nil
-}
-
-// failWith makes every later call but End fail, or none when err is nil.
-func (f *fakeRelay) failWith(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.fail = err
-}
-
-func (f *fakeRelay) counts() (made, live int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.made, len(f.live)
-}
-
-// failEndWith makes every later End fail, or none when err is nil.
-func (f *fakeRelay) failEndWith(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.endFail = err
-}
-
-func (f *fakeRelay) has(id proto.AllocationID) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	_, ok := f.live[id]
-	return ok
+	return r
 }
 
 // proxy forwards between an API and a relay. It belongs to one test.

@@ -43,7 +43,7 @@ func TestStopWithCallsUnderWay(t *testing.T) {
 	t.Parallel()
 	x := newTestCluster(t)
 	entered := make(chan struct{}, 1)
-	x.relay.before = func(ctx context.Context) {
+	x.relay.Before = func(ctx context.Context) {
 		entered <- struct{}{}
 		<-ctx.Done()
 	}
@@ -61,7 +61,7 @@ func TestStopWithCallsUnderWay(t *testing.T) {
 	stopDialer()
 	wantUnavailable(t, <-result)
 	stopServer()
-	if _, live := x.relay.counts(); live != 0 {
+	if _, live := x.relay.Count(); live != 0 {
 		t.Errorf("%d reservations are left", live)
 	}
 }
@@ -182,7 +182,7 @@ func TestSlowAnswer(t *testing.T) {
 	x := newTestCluster(t)
 	const read = 20 * time.Millisecond
 	x.server.http.ReadTimeout = read
-	x.relay.before = func(context.Context) { time.Sleep(5 * read) }
+	x.relay.Before = func(context.Context) { time.Sleep(5 * read) }
 	start(t, x.server.Run)
 	status, body := 0, ""
 	// A busy machine may miss so short a time-out itself.

@@ -17,7 +17,7 @@ import (
 )
 
 // through returns the cluster's relay behind a proxy, with an open connection.
-func (x *testCluster) through(t *testing.T) (*proxy, placement.Remote) {
+func (x *testCluster) through(t *testing.T) (*proxy, placement.Relay) {
 	t.Helper()
 	p := newProxy(t, x.server.Addr().String())
 	remote := x.dialer.Relay(placement.Node{Relay: testRelay, Control: p.addr(), Capabilities: placement.Capabilities()})
@@ -38,8 +38,8 @@ func TestAnswerLostOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !x.relay.has(res.ID) {
-			t.Error("not the relay's reservation")
+		if _, err := x.relay.Describe(testContext(t), res.ID); err != nil {
+			t.Errorf("not the relay's reservation: %v", err)
 		}
 		calls++
 		return x.server.Stats().Repeated > 0
@@ -50,13 +50,13 @@ func TestAnswerLostOnce(t *testing.T) {
 }
 
 // loseOne makes calls without answers until the relay has made a reservation.
-func (x *testCluster) loseOne(t *testing.T, p *proxy, remote placement.Remote) {
+func (x *testCluster) loseOne(t *testing.T, p *proxy, remote placement.Relay) {
 	t.Helper()
 	p.cut.Store(true)
 	testkit.Within(t, testTimeout, "the relay has reserved", func() bool {
 		_, err := remote.ReserveHost(testContext(t), testHost())
 		wantUnavailable(t, err)
-		made, _ := x.relay.counts()
+		made, _ := x.relay.Count()
 		return made > 0
 	})
 	if st := x.dialer.Stats(); st.Lost == 0 || st.Cancelled != 0 {
@@ -68,11 +68,11 @@ func (x *testCluster) loseOne(t *testing.T, p *proxy, remote placement.Remote) {
 // allEnded reports whether reservations were made, and each has ended once and was
 // counted by the relay's listener, which happens afterwards.
 func (x *testCluster) allEnded() bool {
-	x.relay.mu.Lock()
-	defer x.relay.mu.Unlock()
+	x.relay.Lock()
+	defer x.relay.Unlock()
 	st := x.server.Stats()
-	return x.relay.made > 0 && x.relay.ended == x.relay.made && len(x.relay.live) == 0 &&
-		st.Running == 0 && st.Reserved == uint64(x.relay.made) && st.Ended == st.Reserved
+	return x.relay.Made > 0 && x.relay.Ended == x.relay.Made && len(x.relay.Live) == 0 &&
+		st.Running == 0 && st.Reserved == uint64(x.relay.Made) && st.Ended == st.Reserved
 }
 
 func TestAnswerLost(t *testing.T) {
@@ -80,7 +80,7 @@ func TestAnswerLost(t *testing.T) {
 	x := startTestCluster(t)
 	p, remote := x.through(t)
 	x.loseOne(t, p, remote)
-	testkit.Within(t, testTimeout, "no reservation is left", func() bool { _, live := x.relay.counts(); return live == 0 })
+	testkit.Within(t, testTimeout, "no reservation is left", func() bool { _, live := x.relay.Count(); return live == 0 })
 	testkit.Within(t, testTimeout, "the API knows", func() bool { st := x.dialer.Stats(); return st.Cancelled == st.Lost })
 	testkit.Within(t, testTimeout, "each end is counted", x.allEnded)
 }
@@ -91,7 +91,7 @@ func TestManyLost(t *testing.T) {
 	t.Parallel()
 	x := newTestCluster(t)
 	release, entered := make(chan struct{}), make(chan struct{}, 1000)
-	x.relay.before = func(context.Context) {
+	x.relay.Before = func(context.Context) {
 		entered <- struct{}{}
 		<-release
 	}
@@ -129,7 +129,7 @@ func TestDeadline(t *testing.T) {
 	x := newTestCluster(t)
 	release := make(chan struct{})
 	budgets := make(chan time.Duration, 10)
-	x.relay.before = func(ctx context.Context) {
+	x.relay.Before = func(ctx context.Context) {
 		until, _ := ctx.Deadline()
 		budgets <- time.Until(until)
 		<-release
@@ -164,7 +164,7 @@ func TestDeadlineTravels(t *testing.T) {
 	t.Parallel()
 	x := newTestCluster(t)
 	budgets := make(chan time.Duration, 10)
-	x.relay.before = func(ctx context.Context) {
+	x.relay.Before = func(ctx context.Context) {
 		until, _ := ctx.Deadline()
 		budgets <- time.Until(until)
 	}
@@ -197,14 +197,14 @@ func TestEndFails(t *testing.T) {
 	t.Parallel()
 	x := startTestCluster(t)
 	p, remote := x.through(t)
-	x.relay.failEndWith(alloc.ErrUnavailable)
+	x.relay.Fail(alloc.ErrUnavailable, "End")
 	x.loseOne(t, p, remote)
 	testkit.Within(t, testTimeout, "the relay has failed to end it", func() bool { return x.server.Stats().Refused["unavailable"] > 0 })
 	if st := x.dialer.Stats(); st.Cancelled != 0 {
 		t.Errorf("counts %+v", st)
 	}
-	x.relay.failEndWith(nil)
-	testkit.Within(t, testTimeout, "no reservation is left", func() bool { _, live := x.relay.counts(); return live == 0 })
+	x.relay.Fail(nil, "End")
+	testkit.Within(t, testTimeout, "no reservation is left", func() bool { _, live := x.relay.Count(); return live == 0 })
 }
 
 func TestPendingIsBounded(t *testing.T) {

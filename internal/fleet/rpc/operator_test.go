@@ -17,12 +17,13 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
+	"github.com/ferryrelay/ferry/internal/test/alloctest"
 	"github.com/ferryrelay/ferry/proto"
 )
 
 // fakeOperator records the commands of operators and applies them to the fake relay.
 type fakeOperator struct {
-	relay *fakeRelay
+	relay *alloctest.Relay
 
 	mu    sync.Mutex // guards the following fields
 	fail  error      // what every method answers when it is not nil
@@ -188,7 +189,7 @@ func TestOperatorEnds(t *testing.T) {
 		!strings.Contains(x.log.String(), "barred from returning") {
 		t.Errorf("one that may return: %v, %v", there, err)
 	}
-	if _, live := x.relay.counts(); live != 0 || x.server.Stats().OperatorCalls != 3 {
+	if _, live := x.relay.Count(); live != 0 || x.server.Stats().OperatorCalls != 3 {
 		t.Errorf("%d are left, %d calls are counted", live, x.server.Stats().OperatorCalls)
 	}
 	unknown := placement.Node{Relay: otherRelay, Control: x.server.Addr().String()}

@@ -50,10 +50,7 @@ func (r remote) requireMigration() error {
 		placement.CapabilityMigration)
 }
 
-var (
-	_ placement.Remote = remote{}
-	_ placement.Ender  = remote{}
-)
+var _ placement.Relay = remote{}
 
 // ReserveHost makes a reservation. A reservation whose answer is lost is cancelled.
 func (r remote) ReserveHost(ctx context.Context, q alloc.HostRequest) (alloc.Reservation, error) {

@@ -30,7 +30,7 @@ func TestReplayIsIdentical(t *testing.T) {
 	joiner := `{"project":"game","environment":"live","player":"` + testPlayer + `","host":"` + host.ID + `","clientAddress":""}`
 	joinKey := newKey()
 	_, firstJoin := x.post(t, c, pathReserveJoiner, keyed(joinKey), joiner)
-	x.relay.failWith(alloc.ErrFull)
+	x.relay.Fail(alloc.ErrFull)
 	for range 3 {
 		if _, again := x.post(t, c, pathReserveHost, keyed(k), testHostOf4); again != first {
 			t.Errorf("another answer:\n%s\n%s", first, again)
@@ -42,11 +42,11 @@ func TestReplayIsIdentical(t *testing.T) {
 	// A refusal is remembered as well: what was refused is not made later.
 	full := newKey()
 	_, refused := x.post(t, c, pathReserveHost, keyed(full), testHostOf4)
-	x.relay.failWith(nil)
+	x.relay.Fail(nil)
 	if _, again := x.post(t, c, pathReserveHost, keyed(full), testHostOf4); again != refused || errorNameOf(t, again) != "full" {
 		t.Errorf("at first %s, then %s", refused, again)
 	}
-	if made, live := x.relay.counts(); made != 2 || live != 2 {
+	if made, live := x.relay.Count(); made != 2 || live != 2 {
 		t.Errorf("%d made, %d live, want 2", made, live)
 	}
 	for path, body := range map[string]string{
@@ -66,7 +66,7 @@ func TestConcurrentDuplicates(t *testing.T) {
 	t.Parallel()
 	x := newTestCluster(t)
 	release, entered := make(chan struct{}), make(chan struct{}, 100)
-	x.relay.before = func(context.Context) {
+	x.relay.Before = func(context.Context) {
 		entered <- struct{}{}
 		<-release
 	}
@@ -88,7 +88,7 @@ func TestConcurrentDuplicates(t *testing.T) {
 			t.Errorf("answer %d: %s", i, a)
 		}
 	}
-	if made, _ := x.relay.counts(); made != 1 || len(entered) != 0 {
+	if made, _ := x.relay.Count(); made != 1 || len(entered) != 0 {
 		t.Errorf("%d made, %d more entered", made, len(entered))
 	}
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/internal/net/sock"
-	"github.com/ferryrelay/ferry/proto"
 )
 
 const (
@@ -48,18 +47,11 @@ var (
 	ErrAlreadyRun = errors.New("cluster: Run was called before")
 )
 
-// Relay is the relay behind a server. Its methods may be called concurrently.
-type Relay interface {
-	placement.Remote
-	// End ends an allocation. Errors: alloc.ErrNotFound, alloc.ErrUnavailable.
-	End(ctx context.Context, id proto.AllocationID) error
-}
-
 // Config configures a [Server]. It is not modified after NewServer.
 type Config struct {
 	// Addr is the address of the listener; port 0 is any.
 	Addr     netip.AddrPort
-	Relay    Relay
+	Relay    placement.Relay
 	Operator Operator
 	// ID is the id of the relay, which its certificate must have. Required.
 	ID    alloc.RelayID

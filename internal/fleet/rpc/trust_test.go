@@ -102,7 +102,7 @@ func TestCallersAreChecked(t *testing.T) {
 			}
 		}
 	}
-	if made, _ := x.relay.counts(); made != 1 {
+	if made, _ := x.relay.Count(); made != 1 {
 		t.Errorf("%d reservations, want 1", made)
 	}
 	// The listener counts after the caller has got the answer.

@@ -18,7 +18,7 @@ type Relay struct {
 	HasRoom func() bool
 }
 
-var _ alloc.MigrationRelay = Relay{}
+var _ alloc.Relay = Relay{}
 
 // ReserveHost implements alloc.Relay.
 func (r Relay) ReserveHost(ctx context.Context, q alloc.HostRequest) (alloc.Reservation, error) {
@@ -30,7 +30,7 @@ func (r Relay) ReserveJoiner(ctx context.Context, q alloc.JoinerRequest) (alloc.
 	return reserve(ctx, r, q, r.Server.ReserveJoiner)
 }
 
-// MigrateHost implements alloc.MigrationRelay.
+// MigrateHost implements alloc.Relay.
 func (r Relay) MigrateHost(ctx context.Context, q alloc.MigrationRequest) (alloc.Reservation, error) {
 	return reserve(ctx, r, q, r.Server.MigrateHost)
 }

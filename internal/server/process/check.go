@@ -11,6 +11,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/base/origin"
+	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
@@ -209,7 +210,7 @@ func checkCalls(c *config.Config, mode Mode) error {
 	if len(c.Tokens) > 0 {
 		// The handler is discarded: New checks the tokens. Its service gets no call.
 		service, err := alloc.NewService(alloc.ServiceConfig{
-			Relay: struct{ alloc.Relay }{}, Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "default"}},
+			Relay: new(placement.Fleet), Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "default"}},
 		})
 		if err == nil {
 			_, err = newAPI(withReadSecrets(c), mode, httpapi.Config{Service: service})

@@ -24,13 +24,13 @@ type localCodes struct {
 
 func (c *localCodes) restore(migrating []migratingCode) {
 	for _, kept := range c.relay.KeptCodes() {
-		c.Restore(kept.Tenant, kept.Code, kept.Host)
+		_, _ = c.MemoryStore.MoveCode(context.Background(), kept.Tenant, kept.Code, kept.Host, kept.Host)
 		c.directory.KeepCode(kept.Host, kept.Code)
 	}
 	c.migrating.restore(c.MemoryStore, migrating)
 }
 
-// MoveCode implements alloc.CodeMover, and ends a host to which no code can lead.
+// MoveCode implements alloc.Store, and ends a host to which no code can lead.
 func (c *localCodes) MoveCode(ctx context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error) {
 	moved, err := c.MemoryStore.MoveCode(ctx, tenant, code, from, to)
 	if err != nil || !moved {
@@ -97,7 +97,7 @@ func (v *migratingHosts) codes(store *alloc.MemoryStore) (all []migratingCode) {
 
 func (v *migratingHosts) restore(store *alloc.MemoryStore, all []migratingCode) {
 	for _, c := range all {
-		store.Restore(c.Tenant.Hash(), c.Code, c.Host)
+		_, _ = store.MoveCode(context.Background(), c.Tenant.Hash(), c.Code, c.Host, c.Host)
 		v.add(engine.EndEvent{ID: c.Host, Tenant: c.Tenant})
 	}
 }

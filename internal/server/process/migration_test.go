@@ -485,7 +485,9 @@ func TestMigratingCodes(t *testing.T) {
 	store, next := alloc.NewMemoryStore(), alloc.NewMemoryStore()
 	for i, code := range codes {
 		id := proto.AllocationID{byte(i)}
-		store.Restore(tenant.Hash(), code, id)
+		if stored, err := store.PutCode(t.Context(), tenant, code, id); !stored || err != nil {
+			t.Fatal(stored, err)
+		}
 		if i > 0 { // The first one is live.
 			before.add(engine.EndEvent{ID: id, Tenant: tenant})
 		}
@@ -500,7 +502,7 @@ func TestMigratingCodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	after.restore(next, handed.Migrating)
-	if n, _ := next.Codes(t.Context(), tenant); n != 1 || len(after.codes(next)) != 1 {
+	if _, n, _ := next.Codes(t.Context(), tenant, proto.AllocationID{}); n != 1 || len(after.codes(next)) != 1 {
 		t.Errorf("%d codes are handed over, want 1", n)
 	}
 	if got, err := next.HostOf(t.Context(), tenant, codes[1]); err != nil || got != (proto.AllocationID{1}) {

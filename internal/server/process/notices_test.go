@@ -83,13 +83,15 @@ func testNotices(t *testing.T, taken bool) {
 	if err := service.Leave(t.Context(), backend, host.ID, alloc.ConnectionData{}); err != nil {
 		t.Fatal(err)
 	}
-	next, err := service.Migrate(t.Context(), backend, alloc.MigrationClaim{Code: code, Ticket: player.HostConnectionData})
+	next, err := service.Migrate(t.Context(), backend, code, player.HostConnectionData)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if taken {
 		codes.MemoryStore.Forget(host.ID)
-		codes.Restore(enginetest.Tenant.Hash(), code, proto.AllocationID{1})
+		if stored, err := codes.PutCode(t.Context(), enginetest.Tenant, code, proto.AllocationID{1}); !stored || err != nil {
+			t.Fatal(stored, err)
+		}
 	}
 	n := enginetest.Play(t, enginetest.UTP2, r.Credentials(next))
 	testkit.Eventually(t, "a migration", func() bool { return migrations.Load() > 0 })

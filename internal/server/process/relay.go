@@ -281,7 +281,7 @@ func (r *localRelay) seats(c *config.Config) int {
 	return c.MaxSeats
 }
 
-var _ placement.Engine = advertised.Relay{}
+var _ placement.Relay = advertised.Relay{}
 
 // maxMessageSizeOver is by how much the setting maxMessageSize of Unity Transport
 // exceeds the largest message that a client sends, by transport.

@@ -23,7 +23,6 @@ var (
 // own. Each call of new returns an empty directory.
 func RunDirectory(t *testing.T, new func(t *testing.T) placement.Directory) {
 	t.Run("Store", func(t *testing.T) { Run(t, func(t *testing.T) alloc.Store { return new(t) }) })
-	RunMover(t, func(t *testing.T) alloc.CodeMover { return new(t) })
 	t.Run("RenewAfterMove", func(t *testing.T) { testRenewAfterMove(t, new(t)) })
 	t.Run("MoveAndHoldAtOnce", func(t *testing.T) { testMoveAndHoldAtOnce(t, new(t)) })
 	t.Run("Homes", func(t *testing.T) { testHomes(t, new(t)) })

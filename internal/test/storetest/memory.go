@@ -191,10 +191,10 @@ func (d *MemoryDirectory) CodeOf(_ context.Context, t alloc.Tenant, host proto.A
 }
 
 // Codes returns how many codes the tenant has.
-func (d *MemoryDirectory) Codes(_ context.Context, t alloc.Tenant) (int, error) {
+func (d *MemoryDirectory) Codes(_ context.Context, t alloc.Tenant, _ proto.AllocationID) (string, int, error) {
 	d.enter()
 	defer d.mu.Unlock()
-	return d.counts[t.Hash()], nil
+	return "", d.counts[t.Hash()], nil
 }
 
 // Forget drops the code of host, if it has one.

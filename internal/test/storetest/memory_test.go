@@ -49,7 +49,7 @@ func TestDirectoryForgetsByItself(t *testing.T) {
 	if got, err := d.HostOf(t.Context(), tenant, "DFGHJK"); err != nil || got != held {
 		t.Errorf("HostOf the code of the host that is held: %v, %v", got, err)
 	}
-	if n, err := d.Codes(t.Context(), tenant); err != nil || n != 1 {
+	if _, n, err := d.Codes(t.Context(), tenant, held); err != nil || n != 1 {
 		t.Errorf("Codes = %d, %v", n, err)
 	}
 }

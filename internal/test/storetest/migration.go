@@ -13,6 +13,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
+	"github.com/ferryrelay/ferry/internal/test/alloctest"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -59,7 +60,7 @@ func RunMigration(t *testing.T, d placement.Directory, seed uint64, pace int) {
 	services := make([]*alloc.Service, processes)
 	for i := range services {
 		services[i], err = alloc.NewService(alloc.ServiceConfig{
-			Relay: migrationRelay{x}, Store: migrationDirectory{d, x}, HostMigration: true, MaxOutstanding: 65536,
+			Relay: migrationRelay{alloctest.NewRelay(), x}, Store: migrationDirectory{d, x}, HostMigration: true, MaxOutstanding: 65536,
 			LiveRegions: func() []alloc.Region { return nil },
 		})
 		if err != nil {
@@ -223,7 +224,10 @@ func (d migrationDirectory) Renew(ctx context.Context, home placement.Home,
 }
 
 // migrationRelay is the relay of the match, as the API processes call it.
-type migrationRelay struct{ x *migration }
+type migrationRelay struct {
+	*alloctest.Relay
+	x *migration
+}
 
 func (r migrationRelay) MigrateHost(ctx context.Context, q alloc.MigrationRequest) (alloc.Reservation, error) {
 	type answer struct {
@@ -287,18 +291,6 @@ func (x *migration) leave() bool {
 	return x.hostLeft
 }
 
-func (r migrationRelay) LeaveHost(context.Context, alloc.LeaveRequest) error {
-	return alloc.ErrNotFound
-}
-
-func (r migrationRelay) ReserveHost(context.Context, alloc.HostRequest) (alloc.Reservation, error) {
-	return alloc.Reservation{}, errors.New("no player has a match of its own")
-}
-
-func (r migrationRelay) Describe(context.Context, proto.AllocationID) (alloc.Description, error) {
-	return alloc.Description{}, errors.New("no player asks for a code")
-}
-
 func (r migrationRelay) ReserveJoiner(_ context.Context, q alloc.JoinerRequest) (alloc.Reservation, error) {
 	r.x.mu.Lock()
 	defer r.x.mu.Unlock()
@@ -310,13 +302,13 @@ func (r migrationRelay) ReserveJoiner(_ context.Context, q alloc.JoinerRequest) 
 
 // play is one player, until the last host is there.
 func (x *migration) play(services []*alloc.Service, p int) {
-	claim := alloc.MigrationClaim{Code: x.code}
-	binary.BigEndian.PutUint32(claim.Ticket[:], uint32(p))
+	var ticket alloc.ConnectionData
+	binary.BigEndian.PutUint32(ticket[:], uint32(p))
 	caller := alloc.Caller{Tenant: production, Player: playerName(p)}
 	for range 2000 {
 		x.pause(200 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(context.Background(), 8*time.Second/x.pace)
-		res, err := services[x.roll(len(services))].Migrate(ctx, caller, claim)
+		res, err := services[x.roll(len(services))].Migrate(ctx, caller, x.code, ticket)
 		cancel()
 		switch {
 		case err == nil && (x.roll(10) == 0 || p > 0 && x.roll(3) == 0): // The answer is lost, or the player disappears for a while.

@@ -12,16 +12,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// RunMover puts stores made by new through the tests of MoveCode. Each call of new returns
-// an empty store.
-func RunMover(t *testing.T, new func(t *testing.T) alloc.CodeMover) {
-	t.Run("MoveCode", func(t *testing.T) { testMove(t, new(t)) })
-	t.Run("MoveCodeRefused", func(t *testing.T) { testMoveRefused(t, new(t)) })
-	t.Run("MoveCodeThatLeadsNowhere", func(t *testing.T) { testMoveFromNowhere(t, new(t)) })
-	t.Run("MoveCodeAtOnce", func(t *testing.T) { testMoveAtOnce(t, new(t)) })
-}
-
-func testMove(t *testing.T, s alloc.CodeMover) {
+func testMove(t *testing.T, s alloc.Store) {
 	put(t, s, production, "6789BC", host(1), true)
 	put(t, s, production, "DFGHJK", host(9), true)
 	move(t, s, "6789BC", host(1), host(2), true)
@@ -51,7 +42,7 @@ func testMove(t *testing.T, s alloc.CodeMover) {
 	wantCount(t, s, production, 2)
 }
 
-func testMoveRefused(t *testing.T, s alloc.CodeMover) {
+func testMoveRefused(t *testing.T, s alloc.Store) {
 	put(t, s, production, "6789BC", host(1), true)
 	put(t, s, production, "DFGHJK", host(2), true)
 	put(t, s, staging, "6789BC", host(4), true)
@@ -72,7 +63,7 @@ func testMoveRefused(t *testing.T, s alloc.CodeMover) {
 	put(t, s, production, "LMNPQR", host(5), true) // The refused move has left nothing there.
 }
 
-func testMoveFromNowhere(t *testing.T, s alloc.CodeMover) {
+func testMoveFromNowhere(t *testing.T, s alloc.Store) {
 	move(t, s, "6789BC", host(1), host(2), true)
 	wantHost(t, s, production, "6789BC", host(2))
 	wantCode(t, s, production, host(2), "6789BC")
@@ -84,8 +75,26 @@ func testMoveFromNowhere(t *testing.T, s alloc.CodeMover) {
 	wantCount(t, s, production, 1)
 }
 
+// testMoveOfEarlierRun: after a restart a host gets its code again, unless that is taken.
+func testMoveOfEarlierRun(t *testing.T, s alloc.Store) {
+	for range 2 {
+		move(t, s, "6789BC", host(1), host(1), true)
+	}
+	move(t, s, "6789BC", host(2), host(2), false)
+	move(t, s, "6789BD", host(1), host(1), false)
+	wantHost(t, s, production, "6789BC", host(1))
+	wantCode(t, s, production, host(1), "6789BC")
+	wantCode(t, s, production, host(2), "")
+	wantCount(t, s, production, 1)
+	for _, code := range []string{"", "6789B", "AEIOUA"} {
+		if moved, err := s.MoveCode(t.Context(), production.Hash(), code, host(3), host(3)); moved || !errors.Is(err, alloc.ErrCodeMalformed) {
+			t.Errorf("MoveCode of %q = %v, %v", code, moved, err)
+		}
+	}
+}
+
 // testMoveAtOnce: of several moves from one host at once, one is done.
-func testMoveAtOnce(t *testing.T, s alloc.CodeMover) {
+func testMoveAtOnce(t *testing.T, s alloc.Store) {
 	const turns, moves = 5, 8
 	put(t, s, production, "6789BC", host(0), true)
 	from := host(0)
@@ -188,7 +197,7 @@ func testMoveAndHoldAtOnce(t *testing.T, d placement.Directory) {
 	wantCount(t, d, production, turns)
 }
 
-func move(t *testing.T, s alloc.CodeMover, code string, from, to proto.AllocationID, want bool) {
+func move(t *testing.T, s alloc.Store, code string, from, to proto.AllocationID, want bool) {
 	t.Helper()
 	if got, err := s.MoveCode(t.Context(), production.Hash(), code, from, to); err != nil || got != want {
 		t.Errorf("MoveCode(%s, %v, %v) = %v, %v; want %v", code, from, to, got, err, want)

@@ -26,9 +26,9 @@ func host(n int) proto.AllocationID {
 	return proto.AllocationID{0: 0xA0, 13: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)}
 }
 
-// Run puts stores made by new through the tests. Each call of new returns an
-// empty store; what has to be closed is closed by t.Cleanup. What Forget drops
-// may be there for a while yet.
+// Run puts stores made by new through the tests, without those of MoveCode if that is an
+// errors.ErrUnsupported. Each call of new returns an empty store; what has to be closed is closed by
+// t.Cleanup. What Forget drops may be there for a while yet.
 func Run(t *testing.T, new func(t *testing.T) alloc.Store) {
 	t.Run("Empty", func(t *testing.T) { testEmpty(t, new(t)) })
 	t.Run("BothDirections", func(t *testing.T) { testBothDirections(t, new(t)) })
@@ -39,6 +39,14 @@ func Run(t *testing.T, new func(t *testing.T) alloc.Store) {
 	t.Run("OneCodePerHostAtOnce", func(t *testing.T) { testOneCodePerHost(t, new(t)) })
 	t.Run("OneHostPerCodeAtOnce", func(t *testing.T) { testOneHostPerCode(t, new(t)) })
 	t.Run("EverythingAtOnce", func(t *testing.T) { testEverything(t, new(t)) })
+	if _, err := new(t).MoveCode(t.Context(), production.Hash(), "6789BC", host(1), host(1)); errors.Is(err, errors.ErrUnsupported) {
+		return
+	}
+	t.Run("MoveCode", func(t *testing.T) { testMove(t, new(t)) })
+	t.Run("MoveCodeRefused", func(t *testing.T) { testMoveRefused(t, new(t)) })
+	t.Run("MoveCodeThatLeadsNowhere", func(t *testing.T) { testMoveFromNowhere(t, new(t)) })
+	t.Run("MoveCodeOfEarlierRun", func(t *testing.T) { testMoveOfEarlierRun(t, new(t)) })
+	t.Run("MoveCodeAtOnce", func(t *testing.T) { testMoveAtOnce(t, new(t)) })
 }
 
 func testEmpty(t *testing.T, s alloc.Store) {
@@ -176,7 +184,7 @@ func testEverything(t *testing.T, s alloc.Store) {
 				if n%2 == 0 {
 					forget(t, s, production, host(id+1))
 				}
-				if _, err := s.Codes(t.Context(), production); err != nil {
+				if _, _, err := s.Codes(t.Context(), production, host(id+1)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -259,9 +267,21 @@ func answer[T comparable](got T, err error, want T) string {
 	return ""
 }
 
+// wantCount expects that many codes of the tenant in all parts of the store.
 func wantCount(t *testing.T, s alloc.Store, tenant alloc.Tenant, want int) {
 	t.Helper()
-	if got, err := s.Codes(t.Context(), tenant); err != nil || got != want {
+	got, parts := 0, make(map[string]bool)
+	var err error
+	for n := 1; n < 100 && !parts[""] && err == nil; n++ {
+		prefix, codes, failed := s.Codes(t.Context(), tenant, host(n))
+		switch {
+		case errors.Is(failed, alloc.ErrNotFound): // No part has the host.
+		case !parts[prefix]:
+			got += codes
+			parts[prefix], err = true, failed
+		}
+	}
+	if err != nil || got != want {
 		t.Errorf("Codes(%v) = %d, %v; want %d", tenant, got, err, want)
 	}
 }

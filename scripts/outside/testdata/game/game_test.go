@@ -41,7 +41,7 @@ func TestParts(t *testing.T) {
 		DTLS:      &dtls.Config{},
 		WebSocket: &websocket.Config{},
 		Engine:    engine.Config{Transports: []engine.Transport{transport}},
-		Place:     func(own alloc.Relay) alloc.Relay { return &Placer{Small: own, Large: large.Reserver()} },
+		Place:     func(own alloc.Relay) alloc.Relay { return &Placer{Relay: own, Large: large.Reserver()} },
 	})
 	caller := alloc.Caller{Tenant: alloc.Tenant{Project: "game", Environment: "live"}, Player: "anna"}
 	for _, size := range []int{2, 20} {

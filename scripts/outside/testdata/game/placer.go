@@ -2,25 +2,24 @@ package game
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Placer implements alloc.Relay and alloc.ObservableRelay: it puts a match of more than four players on
-// Large.
+// Placer implements alloc.Relay: it is a small relay, and puts a match of more than four players on Large.
 type Placer struct {
-	Small, Large alloc.Relay
+	alloc.Relay
+	Large alloc.Relay
 
 	mu    sync.Mutex
 	homes map[proto.AllocationID]alloc.Relay
 }
 
-var _ alloc.ObservableRelay = (*Placer)(nil)
-
 func (p *Placer) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
-	relay := p.Small
+	relay := p.Relay
 	if r.MaxConnections > 4 {
 		relay = p.Large
 	}
@@ -42,7 +41,7 @@ func (p *Placer) home(host proto.AllocationID) alloc.Relay {
 	if relay, ok := p.homes[host]; ok {
 		return relay
 	}
-	return p.Small
+	return p.Relay
 }
 
 func (p *Placer) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (alloc.Reservation, error) {
@@ -53,8 +52,6 @@ func (p *Placer) Describe(ctx context.Context, id proto.AllocationID) (alloc.Des
 	return p.home(id).Describe(ctx, id)
 }
 
-func (p *Placer) Observe(o alloc.Observer) {
-	for _, relay := range []alloc.Relay{p.Small, p.Large} {
-		relay.(alloc.ObservableRelay).Observe(o)
-	}
+func (p *Placer) Observe(o alloc.Observer) error {
+	return errors.Join(p.Relay.Observe(o), p.Large.Observe(o))
 }

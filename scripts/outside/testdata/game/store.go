@@ -17,14 +17,14 @@ type key struct {
 	code   string
 }
 
-// Store implements alloc.Store and alloc.CodeMover.
+// Store implements alloc.Store.
 type Store struct {
 	mu    sync.Mutex
 	hosts map[key]proto.AllocationID
 	keys  map[proto.AllocationID]key
 }
 
-var _ alloc.CodeMover = (*Store)(nil)
+var _ alloc.Store = (*Store)(nil)
 
 func NewStore() *Store {
 	return &Store{hosts: make(map[key]proto.AllocationID), keys: make(map[proto.AllocationID]key)}
@@ -61,7 +61,7 @@ func (s *Store) CodeOf(_ context.Context, t alloc.Tenant, host proto.AllocationI
 	return "", alloc.ErrCodeNotFound
 }
 
-func (s *Store) Codes(_ context.Context, t alloc.Tenant) (n int, err error) {
+func (s *Store) Codes(_ context.Context, t alloc.Tenant, _ proto.AllocationID) (prefix string, n int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k := range s.hosts {
@@ -69,7 +69,7 @@ func (s *Store) Codes(_ context.Context, t alloc.Tenant) (n int, err error) {
 			n++
 		}
 	}
-	return n, nil
+	return "", n, nil
 }
 
 func (s *Store) Forget(host proto.AllocationID) {
