@@ -1,4 +1,5 @@
-import { get, type Refusal } from "./api"
+import { get } from "./api"
+import type { Reason, Refusal, Source } from "./types"
 import { BanButton } from "./bans"
 import { age, clock, known, number, perSecond, short, since } from "./format"
 import { nowSeconds, rate, rates, usePoll, type Live } from "./live"
@@ -6,8 +7,6 @@ import { matchLink } from "./matches"
 import { Failure, ShortID, State, Table } from "./parts"
 import { Plot } from "./plot"
 
-interface Reason { means: string; do: string }
-interface Source { prefix: string; rate: number; count: number; first: string; last: string; reasons: string[] | null }
 
 export function AttackPage({ live }: { live: Live }) {
   const { samples } = live

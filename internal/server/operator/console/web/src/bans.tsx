@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks"
-import { call, get, isViewer, plain, type Ban, type Bans } from "./api"
+import { call, get, isViewer, plain } from "./api"
+import type { Affected, Ban, Bans } from "./types"
 import { day } from "./format"
 import { usePoll } from "./live"
 import { Action, askFirst, Failure, StoreAway, Table } from "./parts"
@@ -17,7 +18,7 @@ async function ban(subject: Subject): Promise<string> {
 /** askBan is the question before a ban: what it ends and shuts out, or why there can be no such ban. */
 const askBan = (subject: Subject) => () => {
   const query = new URLSearchParams(subject)
-  const { value, error } = usePoll(`affected ${query}`, 10_000, () => get<{ text?: string; refused?: string }>(`/bans/affected?${query}`))
+  const { value, error } = usePoll(`affected ${query}`, 10_000, () => get<Affected>(`/bans/affected?${query}`))
   return <>
     <h2>Ban {subject.prefix ?? `${subject.player} of ${subject.project}/${subject.environment}`} for {durations.find(([d]) => d === (subject.for ?? "24h"))?.[1]}</h2>
     <Failure error={error} />

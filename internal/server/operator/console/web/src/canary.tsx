@@ -1,10 +1,11 @@
 // What canaries have seen: the relay as players see it.
-import { get, loginRequired, plain, type Canary, type CanaryTransport } from "./api"
+import { get, loginRequired, plain } from "./api"
+import type { Canaries, Canary, CanaryTransport } from "./types"
 import { age, counted, day, ms, number, since } from "./format"
 import { usePoll } from "./live"
 import { Failure, State, Table } from "./parts"
 
-export const useCanaries = () => usePoll("canaries", 5000, () => get<{ canaries: Canary[] }>("/canaries"))
+export const useCanaries = () => usePoll("canaries", 5000, () => get<Canaries>("/canaries"))
 
 /** isSilent: the canary has missed reports. A round takes up to its interval and a minute for a transport. */
 const isSilent = (c: Canary) => Date.now() - Date.parse(c.reported) > 1000 * (3 * c.interval_seconds + 60 * (c.transports?.length ?? 0))

@@ -1,5 +1,6 @@
 // The last 24 hours, which the process keeps in memory.
-import { get, type Day, type Load } from "./api"
+import { get } from "./api"
+import type { Day, Load } from "./types"
 import { bits, exact, ms, short } from "./format"
 import { usePoll } from "./live"
 import { Failure, State, Table } from "./parts"

@@ -1,6 +1,7 @@
 // The question before a drain: what it does to which matches, and until when.
 import { useState } from "preact/hooks"
-import { call, get, onRelay, type Matches, type Node } from "./api"
+import { call, get, onRelay } from "./api"
+import type { DrainState, Matches, FleetNode as Node } from "./types"
 import { age, counted, day } from "./format"
 import { usePoll } from "./live"
 import { Action, Failure } from "./parts"
@@ -45,7 +46,7 @@ export function DrainButton({ node, done }: { node: Node; done: () => void }) {
     </>
   }
   return <Action label="Drain" danger ask={Ask} done={done} act={async () => {
-    const s = await call<{ deadline?: string; allocations: number }>("POST", `/nodes/${node.id}/drain?deadline=${chosen.deadline}`)
+    const s = await call<DrainState>("POST", `/nodes/${node.id}/drain?deadline=${chosen.deadline}`)
     return s.deadline ? `drains until ${day(s.deadline)} at the latest` : "drains without a deadline"
   }} />
 }

@@ -1,4 +1,5 @@
-import { call, get, onRelay, type Canary, type Fleet, type Load, type Node, type Stats } from "./api"
+import { call, get, onRelay } from "./api"
+import type { Canary, FleetState as Fleet, Load, FleetNode as Node, Stats } from "./types"
 import { Canaries, canaryProblems, canarySum, useCanaries } from "./canary"
 import { DayView, LoadPlots, Over } from "./day"
 import { DrainButton } from "./drain"

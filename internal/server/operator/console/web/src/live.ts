@@ -1,6 +1,7 @@
 // Live values: one connection to the server, for all parts of the page.
 import { useEffect, useState } from "preact/hooks"
-import { checkSession, type Sample } from "./api"
+import { checkSession } from "./api"
+import type { Sample } from "./types"
 
 export interface Live {
   samples: Sample[] // the oldest first

@@ -1,4 +1,5 @@
-import { get, type Line } from "./api"
+import { get } from "./api"
+import type { Line } from "./types"
 import { clock, exact } from "./format"
 import { usePoll } from "./live"
 import { Failure, Table } from "./parts"

@@ -1,5 +1,6 @@
 import { useRef } from "preact/hooks"
-import { call, get, onRelay, save, type Allocation, type Matches, type Why, type WhyEvent } from "./api"
+import { call, get, onRelay, save } from "./api"
+import type { Allocation, Allocations, Matches, Why, WhyEvent } from "./types"
 import { BanButton } from "./bans"
 import { age, bits, clock, number, perSecond, project, short } from "./format"
 import { usePoll } from "./live"
@@ -83,7 +84,7 @@ async function load(id: string, relay?: string): Promise<MatchValues> {
   const why = await get<Why>(onRelay(relay, `/why/${id}`))
   const self = await get<Allocation>(onRelay(relay, `/allocations/${id}`)).catch(() => undefined)
   if (!self || self.role !== "host") return sentSince({ at: Date.now(), why, host: self, players: [], rates: new Map() })
-  const list = await get<{ allocations: Allocation[] }>(onRelay(relay, `/allocations/${id}/players?limit=1000`))
+  const list = await get<Allocations>(onRelay(relay, `/allocations/${id}/players?limit=1000`))
   return sentSince({ at: Date.now(), why, host: self, players: list.allocations, rates: new Map() })
 }
 

@@ -1,4 +1,4 @@
-import type { Condition, Sample } from "./api"
+import type { Condition, Sample } from "./types"
 import { DayView, Over } from "./day"
 import { bits, counted, day, known, ms, number, perSecond, short, since } from "./format"
 import { nowSeconds, rate, rates, type Live } from "./live"

@@ -1,7 +1,8 @@
 // Parts that several pages use.
 import type { ComponentChildren, FunctionComponent } from "preact"
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks"
-import { Away, isViewer, type Missing } from "./api"
+import { Away, isViewer } from "./api"
+import type { Missing } from "./types"
 import { moment } from "./format"
 
 /** Failure shows an error, but not that the server is away: the header says that. */

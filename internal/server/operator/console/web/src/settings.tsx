@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks"
-import { call, get, type Change, type Reload, type Setting } from "./api"
+import { call, get } from "./api"
+import type { SettingChange as Change, LogLevel, ReloadResult as Reload, Settings } from "./types"
 import { usePoll } from "./live"
 import { Action, Failure, Table } from "./parts"
 import { setQuery } from "./route"
@@ -15,8 +16,8 @@ function Changes({ title, list }: { title: string; list: Change[] | null }) {
 export function SettingsPage({ query }: { query: URLSearchParams }) {
   const filter = query.get("q") ?? ""
   const [done, setDone] = useState<Reload>()
-  const { value, error, again } = usePoll("config", 10000, () => get<{ settings: Setting[] }>("/config"))
-  const level = usePoll("level", 10000, () => get<{ level: string }>("/log-level"))
+  const { value, error, again } = usePoll("config", 10000, () => get<Settings>("/config"))
+  const level = usePoll("level", 10000, () => get<LogLevel>("/log-level"))
   const rows = (value?.settings ?? []).filter(s => (s.key + s.value + s.source).toLowerCase().includes(filter.toLowerCase()))
   const setLevel = async (to: string) => { await call("PUT", `/log-level?level=${to}`).catch(() => {}); level.again(); again() }
   return <>

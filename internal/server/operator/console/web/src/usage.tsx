@@ -1,4 +1,5 @@
-import { get, type Missing, type PlayerCounts, type PlayersUsage, type ProjectTimeline, type ProjectUsage, type Usage } from "./api"
+import { get } from "./api"
+import type { Missing, PlayerCounts, PlayersUsage, ProjectTimeline, ProjectUsage, Usage } from "./types"
 import { bits, bytes, number, project, short, since } from "./format"
 import { usePoll } from "./live"
 import { Events } from "./matches"
