@@ -27,12 +27,11 @@ func (t *rateSchedule) due() int64 { return t.start + int64(float64(t.next)/t.ra
 // binds has the repeated handshakes of a run. The generator's goroutine owns it.
 type binds struct {
 	rateSchedule
-	from         int64       // those due from here on are counted in calls
-	pending      []handshake // by endpoint
-	cursor       int         // the next endpoint
-	pendingCount int         // in flight
-	calls        Calls
-	latency      *hdrhistogram.Histogram
+	from    int64       // those due from here on are counted in calls
+	pending []handshake // by endpoint
+	cursor  int         // the next endpoint
+	calls   Calls
+	latency *hdrhistogram.Histogram
 }
 
 // handshake is a BIND that waits for its answer; zero is none.
@@ -58,7 +57,6 @@ func (b *binds) takeEndpoint(now int64) (ep int, ok bool) {
 		}
 		if u := b.pending[ep]; u.sent != 0 && now-u.sent > bindTimeout {
 			b.pending[ep] = handshake{}
-			b.pendingCount--
 		}
 		if b.pending[ep].sent == 0 {
 			return ep, true
@@ -69,7 +67,6 @@ func (b *binds) takeEndpoint(now int64) (ep int, ok bool) {
 
 func (b *binds) recordSent(ep int, due, now int64) {
 	b.pending[ep] = handshake{due, now}
-	b.pendingCount++
 	if due >= b.from {
 		b.calls.Sent++
 	}
@@ -82,7 +79,6 @@ func (b *binds) recordAnswer(ep int, now int64) {
 	}
 	due := b.pending[ep].due
 	b.pending[ep] = handshake{}
-	b.pendingCount--
 	if due >= b.from {
 		b.calls.Answered++
 		record(b.latency, now-due)

@@ -99,7 +99,8 @@ type Config struct {
 	Duration time.Duration
 	// Warmup precedes Duration and does not count. Default 2 s, at most 1 h; [None]: there is none.
 	Warmup time.Duration
-	// Drain is the time for the last datagrams to arrive. Default 500 ms, at most 60 s.
+	// Drain is the time after Duration in which what arrives still counts: the last datagrams,
+	// duplicates, and ends of replaced matches. Default 500 ms, at most 60 s.
 	Drain time.Duration
 
 	// BindRate is the number of repeated handshakes per second, beside the datagrams, 0 to 10,000,000.

@@ -115,7 +115,7 @@ func run(t *testing.T, cfg bench.Config, d bench.Dialect) bench.Result {
 func ferryConfig(shape bench.Shape) bench.Config {
 	return bench.Config{
 		Shape: shape, Matches: 8, Players: 3, Rate: 4800,
-		Warmup: 50 * time.Millisecond, Duration: 120 * time.Millisecond, Drain: 15 * time.Second,
+		Warmup: 50 * time.Millisecond, Duration: 120 * time.Millisecond, Drain: 2 * time.Second,
 	}
 }
 
@@ -162,7 +162,7 @@ func onIdleMachine(r bench.Result) bool {
 func TestFerryTraffic(t *testing.T) {
 	d, _ := newFerry(t, enginetest.StartIdle(t, 0))
 	r := run(t, bench.Config{
-		Traffic: "netcode-8p-20hz", Players: 2, Matches: 3, Warmup: -1, Duration: 500 * time.Millisecond, Drain: 15 * time.Second,
+		Traffic: "netcode-8p-20hz", Players: 2, Matches: 3, Warmup: -1, Duration: 500 * time.Millisecond, Drain: 2 * time.Second,
 	}, d)
 	if r.Offered != 240 || r.Delivered != r.Offered || len(r.Errors) != 0 {
 		t.Errorf("%d of %d delivered, errors %v: %v", r.Delivered, r.Offered, r.Errors, r.Causes)
@@ -230,7 +230,7 @@ func TestReplace(t *testing.T) {
 	const idle = 5 * time.Second
 	ferry, _ := newFerry(t, enginetest.StartIdle(t, idle))
 	cfg := ferryConfig(bench.ShapeStar)
-	cfg.Rate, cfg.Churn.ReplaceRate, cfg.Drain = 800, 40, 60*time.Second
+	cfg.Rate, cfg.Churn.ReplaceRate, cfg.Drain = 800, 40, 15*time.Second
 	cfg.Duration, cfg.Endpoints.Keepalive = 500*time.Millisecond, time.Second // More than all 8 matches are replaced.
 	r := run(t, cfg, ferry)
 	p, side := r.Replaced, uint64(r.Load.Endpoints/r.Load.Matches)

@@ -111,20 +111,7 @@ func (g *generator) round(ctx context.Context) (done bool, err error) {
 		g.runMaintenance(ctx, now)
 	}
 	g.recorder.endRound(now, moved+got > 0)
-	return g.finished(now), nil
-}
-
-// finished is true when everything has arrived, or the drain is over.
-func (g *generator) finished(now int64) bool {
-	if now >= g.times.stop {
-		return true
-	}
-	return now >= g.times.end && g.exhausted() && g.replacer.settled() && g.binds.pendingCount == 0 && g.recorder.allArrived()
-}
-
-func (g *generator) exhausted() bool {
-	return (g.schedule == nil || g.schedule.next().due >= g.times.end) &&
-		(g.binds.rate == 0 || g.binds.due() >= g.times.end)
+	return now >= g.times.stop, nil
 }
 
 func (g *generator) runMaintenance(ctx context.Context, now int64) {

@@ -63,8 +63,7 @@ type counters struct {
 	duplicated, reordered, late                  uint64
 	corrupt, misdelivered                        uint64
 	sendCalls, sendEntries, recvCalls, recvSlots uint64
-	busy                                         int64 // ns
-	allQueued, allFailed, allDelivered           uint64
+	busy                                         int64  // ns
 	keepalives, arrived                          uint64 // whole run
 }
 
@@ -116,17 +115,11 @@ func (r *recorder) endRound(began int64, moved bool) {
 	r.live.arrived.Store(r.count.arrived)
 }
 
-func (r *recorder) allArrived() bool {
-	return r.count.allDelivered+r.count.allFailed >= r.count.allQueued
-}
-
 func (r *recorder) recordSent(o *outgoing, n int, res benchrig.SendResult, now int64) {
 	load := uint64(len(o.dues))
 	failed := min(uint64(res.Failed), load)
 	blocked := min(uint64(res.Blocked), load-failed)
 	r.now.sent += load - failed - blocked
-	r.count.allQueued += load
-	r.count.allFailed += failed + blocked
 	if p := o.portion; p != nil && load > 0 {
 		p.queued += load
 		p.failed += failed
@@ -164,7 +157,6 @@ func (r *recorder) recordArrival(f *flow, st *stamp, now int64) arrival {
 		r.count.reordered += one
 	case arrivedInOrder:
 	}
-	r.count.allDelivered++
 	r.now.delivered++
 	r.deliverGap(f.to, now)
 	record(r.now.latency, now-st.due)

@@ -91,7 +91,6 @@ type replacer struct {
 	free       []int32
 	arriving   []*arrivingMatch
 	timeouts   []silentMatch // in order
-	silent     int           // matches
 	lastCheck  int64
 
 	result           Replacement
@@ -157,7 +156,6 @@ type matchReserver struct {
 	reserved chan newMatch // for the replacer
 
 	offered, refused atomic.Uint64
-	calling          atomic.Int64 // calls without an answer: the drain waits for them
 
 	mu      sync.Mutex // guards the following fields
 	latency *hdrhistogram.Histogram
@@ -172,9 +170,7 @@ func newMatchReserver(d benchrig.Replacer, players int, rate float64) *matchRese
 func (r *matchReserver) Run(ctx context.Context, epoch time.Time, from, end int64) {
 	callAtRate(ctx, replaceWorkers, r.rate, epoch.Add(time.Duration(from)), epoch.Add(time.Duration(end)), func(due, _ time.Time) {
 		r.offered.Add(1)
-		r.calling.Add(1)
 		r.reserve(ctx, int64(due.Sub(epoch)))
-		r.calling.Add(-1)
 	})
 }
 
@@ -198,8 +194,6 @@ func (r *matchReserver) reserve(ctx context.Context, due int64) {
 	case <-ctx.Done():
 	}
 }
-
-func (r *matchReserver) idle() bool { return r.calling.Load() == 0 && len(r.reserved) == 0 }
 
 // report fills in what became of the calls when Run has ended. Matches that wait have failed.
 func (r *matchReserver) report(to *Replacement) {
@@ -289,9 +283,6 @@ func (r *replacer) handleReply(name string, ep int32, now int64) bool {
 }
 
 func (r *replacer) release(m int32) {
-	if r.slots[m].state == matchSilent {
-		r.silent--
-	}
 	r.slots[m] = matchSlot{}
 	r.free = append(r.free, m)
 }
@@ -329,7 +320,6 @@ func (r *replacer) exchange(a *arrivingMatch, now int64) {
 	r.slots[old] = matchSlot{state: matchSilent, since: now, unended: int32(r.perEnd)}
 	r.result.Arrived++
 	record(r.ready, now-a.due)
-	r.silent++
 	r.timeouts = append(r.timeouts, silentMatch{old, now})
 	for i := range r.perEnd {
 		joins, leaves := int(a.match)*r.perEnd+i, int(old)*r.perEnd+i
@@ -378,10 +368,6 @@ func (r *replacer) check(now int64) {
 			r.release(t.match)
 		}
 	}
-}
-
-func (r *replacer) settled() bool {
-	return r == nil || r.reserver.idle() && r.silent == 0 && len(r.arriving) == 0
 }
 
 func (r *replacer) report() *Replacement {

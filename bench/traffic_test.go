@@ -70,7 +70,7 @@ func TestTrafficSchedule(t *testing.T) {
 // TestTrafficRun: each datagram arrives with its size, and none of the silent flows has a gap.
 func TestTrafficRun(t *testing.T) {
 	r := run(t, Config{
-		Traffic: "uneven", traffic: unevenTraffic(), Matches: 5, Duration: 700 * time.Millisecond, Warmup: -1, Drain: 10 * time.Second,
+		Traffic: "uneven", traffic: unevenTraffic(), Matches: 5, Duration: 700 * time.Millisecond, Warmup: -1, Drain: 2 * time.Second,
 	}, benchrig.Direct{Header: benchrig.DefaultHeader})
 	want := uint64(5 * 10 * len(unevenTraffic().datagrams))
 	if r.Offered != want || r.Sent+r.Unsent != want || r.Lost != 0 || r.Corrupt+r.Misdelivered+r.Duplicated != 0 {

@@ -71,7 +71,7 @@ func TestBenchTransports(t *testing.T) {
 					host + ":" + strconv.Itoa(int(port)),
 				}
 			}
-			args = append(args, "--admin", admin, "--server-pid", strconv.Itoa(server.Process.Pid), "--drain", "20s", "--json", file, "--quiet")
+			args = append(args, "--admin", admin, "--server-pid", strconv.Itoa(server.Process.Pid), "--drain", "3s", "--json", file, "--quiet")
 			before := metricsOf(t, admin)
 			code, stdout, stderr := ferry(t.Context(), shortly(args...)...)
 			if code != exitOK {

@@ -228,7 +228,7 @@ func countRun(t *testing.T, transport string) (all []counted) {
 		stop := r.capture(packets)
 		cmd := r.command(append([]string{
 			ferry, "bench", "--transport", transport, "--matches", "3", "--rate", "1500", "--duration", "6s", "--warmup", "0s",
-			"--drain", "30s", "--quiet",
+			"--drain", "5s", "--quiet",
 			"--admin", "http://127.0.0.1:7778", "--json", file,
 		}, load...)...)
 		cmd.Stdout = io.Discard
