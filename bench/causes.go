@@ -116,6 +116,18 @@ func (r *Result) addServerCauses() {
 	r.addCause(LimitServer, r.Blocked > 0, "%d datagrams were not sent: the relay had ended their connection or did not read from it; "+
 		"its receive buffers were full for %v in all.", r.Blocked, roundDigits(conns.WindowClosed))
 	r.addCause(LimitServer, lost > 0, "%d datagrams were lost between the generator's sockets%s%s.", lost, buffers, r.Relay.dropText())
+	for _, c := range []struct {
+		n    uint64
+		what string
+	}{
+		{r.Misdelivered, "arrived at another endpoint than intended"},
+		{r.Corrupt, "arrived changed, of another length or cut off"},
+		{r.Duplicated, "arrived more than once"},
+		{r.Reordered, "arrived after a later one of their flow"},
+		{r.Late, "arrived so late that they may be duplicates"},
+	} {
+		r.addCause(LimitServer, c.n > 0, "%d datagrams %s.", c.n, c.what)
+	}
 	r.addCause(LimitServer, r.Load.Window > 0 && r.Valid && lost+r.Blocked == 0,
 		"In a closed loop the slower side limits, and the generator had time left.")
 }

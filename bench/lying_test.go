@@ -3,7 +3,10 @@ package bench
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"math"
 	"slices"
 	"strings"
@@ -442,31 +445,52 @@ func TestLies(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		relay func(sent) []copied
-		want  Forwarding // of 10,000
-		total Latency
+		relay  func(sent) []copied
+		want   Forwarding // of 10,000
+		total  Latency
+		reason string // of the server; it does not hold without any condition if fails is set
+		fails  string
 	}{
 		"duplicates": {lie(25, func(sent) []copied { return append(deliver(relayTime), deliver(3*relayTime)...) }),
-			Forwarding{Duplicated: 400, Delivered: 10_000}, Latency{}},
+			Forwarding{Duplicated: 400, Delivered: 10_000}, Latency{}, "400 datagrams arrived more than once", ""},
 		"thrice": {lie(50, func(sent) []copied {
 			return append(deliver(relayTime), append(deliver(relayTime), deliver(relayTime)...)...)
-		}), Forwarding{Duplicated: 400, Delivered: 10_000}, Latency{}},
+		}), Forwarding{Duplicated: 400, Delivered: 10_000}, Latency{}, "arrived more than once", ""},
+		"late duplicates": {lie(25, func(sent) []copied { return append(deliver(relayTime), deliver(400*time.Millisecond)...) }),
+			Forwarding{Duplicated: 400, Delivered: 10_000}, Latency{}, "arrived more than once", ""},
+		"a duplicate after 8 s": {func(s sent) []copied {
+			if s.flow == 0 && s.seq == 103 {
+				return append(deliver(relayTime), deliver(8*time.Second)...)
+			}
+			return deliver(relayTime)
+		}, Forwarding{Duplicated: 1, Delivered: 10_000}, Latency{}, "1 datagrams arrived more than once", ""},
 		"overtaken": {lie(33, func(sent) []copied { return deliver(15 * time.Millisecond) }),
-			Forwarding{Reordered: 303, Delivered: 10_000}, Latency{}},
+			Forwarding{Reordered: 303, Delivered: 10_000}, Latency{}, "303 datagrams arrived after a later one", ""},
 		"astray": {lie(100, func(sent) []copied { return []copied{{after: relayTime, astray: true}} }),
-			Forwarding{Misdelivered: 100, Delivered: 9_900}, Latency{Lost: 100}},
+			Forwarding{Misdelivered: 100, Delivered: 9_900}, Latency{Lost: 100}, "100 datagrams arrived at another endpoint", "misdelivered<=0"},
+		"to another as well": {lie(100, func(sent) []copied {
+			return append(deliver(relayTime), copied{after: relayTime, astray: true})
+		}), Forwarding{Misdelivered: 100, Delivered: 10_000}, Latency{}, "100 datagrams arrived at another endpoint", "misdelivered<=0"},
+		"due time and check rewritten": {lie(33, changed(func(_ sent, b []byte) []byte {
+			stamp := b[header:]
+			due := int64(binary.BigEndian.Uint64(stamp[16:])) + int64(50*time.Millisecond)
+			binary.BigEndian.PutUint64(stamp[16:], uint64(due))
+			binary.BigEndian.PutUint32(stamp, 0xFE221B3C^crc32.Checksum(stamp[4:], crc32.MakeTable(crc32.Castagnoli)))
+			return b
+		})), Forwarding{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}, "303 datagrams arrived changed", "corrupt<=0"},
 		"another byte": {lie(33, changed(func(s sent, b []byte) []byte {
 			b[header+int(s.seq)*7%(len(b)-header)] ^= byte(1 + s.seq%255)
 			return b
-		})), Forwarding{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}},
+		})), Forwarding{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}, "arrived changed", "corrupt<=0"},
 		"cut off": {lie(33, changed(func(s sent, b []byte) []byte { return b[:int(s.seq)*7%len(b)] })),
-			Forwarding{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}},
+			Forwarding{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}, "arrived changed", "corrupt<=0"},
 		"longer": {lie(33, changed(func(_ sent, b []byte) []byte { return append(b, 0) })), Forwarding{Corrupt: 303, Delivered: 9_697},
-			Latency{Lost: 303}},
+			Latency{Lost: 303}, "arrived changed", "corrupt<=0"},
 		"zeros": {lie(33, changed(func(_ sent, b []byte) []byte { return make([]byte, len(b)) })),
-			Forwarding{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}},
+			Forwarding{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}, "arrived changed", "corrupt<=0"},
 		"late": {lie(11, func(sent) []copied { return deliver(300 * time.Millisecond) }),
-			Forwarding{Reordered: 909, Delivered: 10_000}, Latency{}},
+			Forwarding{Reordered: 909, Delivered: 10_000}, Latency{}, "arrived after a later one", ""},
+		"none": {nil, Forwarding{Delivered: 10_000}, Latency{}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -479,6 +503,12 @@ func TestLies(t *testing.T) {
 			within2(t, "lost", r.Latency.Lost, c.total.Lost)
 			if len(r.Errors) > 0 {
 				t.Errorf("errors %v", r.Errors)
+			}
+			if got := r.Reasons(LimitServer); !r.Valid || !strings.Contains(got, c.reason) || (got == "") != (c.reason == "") {
+				t.Errorf("valid %v, the server: %q", r.Valid, got)
+			}
+			if got := fmt.Sprint(Missed(nil, &r)); got != "["+c.fails+"]" {
+				t.Errorf("without conditions fails %s, want %s", got, c.fails)
 			}
 		})
 	}

@@ -11,8 +11,13 @@ import (
 // findStart is the first rate that a search tries, datagrams per second.
 const findStart = 10_000
 
-// ErrNoRate is returned by FindMax when the lowest rate that it tries fails too.
-var ErrNoRate = errors.New("bench: no rate meets the criterion")
+// Errors of FindMax.
+var (
+	// ErrNoRate says that the lowest rate that it tries fails too.
+	ErrNoRate = errors.New("bench: no rate meets the criterion")
+	// ErrNoValidRun says that none of the first three runs was valid, so that they show nothing about the server.
+	ErrNoValidRun = errors.New("bench: no valid run")
+)
 
 // FindMax searches for the highest rate of an open loop at which a run meets the
 // criterion, such as that of ParseThresholds("loss<0.1%"), and is not limited by the
@@ -21,7 +26,7 @@ var ErrNoRate = errors.New("bench: no rate meets the criterion")
 //
 // FindMax returns the run with the highest rate that passed, and all runs in order. If
 // only the generator failed above that rate, Found.AtLeast is true. Errors are those
-// of Run, and ErrNoRate.
+// of Run, ErrNoRate and ErrNoValidRun.
 func FindMax(ctx context.Context, cfg Config, d Dialect, criterion []Threshold) (Result, []Result, error) {
 	cfg.Rate = cmp.Or(cfg.Rate, findStart)
 	if cfg.Window != 0 || len(criterion) == 0 || cfg.Shape == ShapeChurn {
@@ -37,7 +42,7 @@ func FindMax(ctx context.Context, cfg Config, d Dialect, criterion []Threshold) 
 
 // findMax has an interrupted run last, and as the best only if none passed.
 func (b *testbed) findMax(ctx context.Context, criterion []Threshold) (best Result, all []Result, err error) {
-	s, reason := newSearch(b.cfg.Rate), ""
+	s, reason, valid := newSearch(b.cfg.Rate), "", false
 	for !s.done() {
 		var r Result
 		if err = ctx.Err(); err == nil || s.pass == 0 { // A run may end before it notices.
@@ -61,6 +66,9 @@ func (b *testbed) findMax(ctx context.Context, criterion []Threshold) (best Resu
 			b.cfg.Progress.Run(r)
 		}
 		s.recordOutcome(passed, r.blame())
+		if valid = valid || r.Valid || len(Missed(nil, &r)) > 0; !valid && s.runs == findInvalid {
+			return Result{}, all, fmt.Errorf("%w in %d: %s", ErrNoValidRun, s.runs, r.InvalidReason())
+		}
 	}
 	if s.pass == 0 {
 		return Result{}, all, ErrNoRate
@@ -155,6 +163,8 @@ const (
 	// findTries is how often a rate has to fail: a virtual machine that the hypervisor
 	// pauses for some milliseconds loses datagrams at any rate.
 	findTries = 2
+	// findInvalid is the number of runs of which one has to be valid.
+	findInvalid = 3
 	// findRuns bounds the runs of a search.
 	findRuns = 40
 	// findCeiling is a rate above that of any machine, datagrams/s.

@@ -131,7 +131,7 @@ func TestFindMax(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	cfg := smallConfig(ShapePairs)
-	cfg.Rate, cfg.Warmup, cfg.Duration = 100, -1, 50*time.Millisecond
+	cfg.Rate, cfg.Warmup, cfg.Duration, cfg.Drain = 100, -1, 50*time.Millisecond, 100*time.Millisecond
 	var reported []Result
 	passed := 0.0
 	cfg.Progress.Run = func(r Result) {
@@ -142,7 +142,8 @@ func TestFindMax(t *testing.T) {
 		}
 	}
 	best, all, err := FindMax(ctx, cfg, benchrig.Direct{}, criterion)
-	if errors.Is(err, ErrNoRate) && !slices.ContainsFunc(all, func(r Result) bool { return r.Valid && r.Latency.P50 > 0 }) {
+	measured := func(r Result) bool { return r.Valid && r.Latency.P50 > 0 }
+	if (errors.Is(err, ErrNoRate) || errors.Is(err, ErrNoValidRun)) && !slices.ContainsFunc(all, measured) {
 		t.Log("the machine was too busy for any run to be valid")
 		return
 	}
@@ -166,6 +167,17 @@ func TestFindMax(t *testing.T) {
 	}
 }
 
+// TestFindMaxNoValidRun: a search whose generator cannot send what is offered ends after three runs, and says so.
+func TestFindMaxNoValidRun(t *testing.T) {
+	cfg := smallConfig(ShapePairs)
+	cfg.Rate, cfg.Warmup, cfg.Duration, cfg.Drain = findCeiling, -1, 20*time.Millisecond, 20*time.Millisecond
+	best, all, err := FindMax(t.Context(), cfg, benchrig.Direct{}, parsed(t, "loss<1%"))
+	if !errors.Is(err, ErrNoValidRun) || errors.Is(err, ErrNoRate) || best.Version != 0 || len(all) != 3 ||
+		!strings.Contains(err.Error(), "no valid run in 3: The generator ") {
+		t.Errorf("%v, best %+v, %d runs", err, best, len(all))
+	}
+}
+
 // TestFindMaxNothing: a condition that cannot hold ends the search, and every
 // run says which it was.
 func TestFindMaxNothing(t *testing.T) {
@@ -174,7 +186,7 @@ func TestFindMaxNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := smallConfig(ShapePairs)
-	cfg.Rate, cfg.Warmup, cfg.Duration = 40, -1, 20*time.Millisecond
+	cfg.Rate, cfg.Warmup, cfg.Duration, cfg.Drain = 40, -1, 20*time.Millisecond, 20*time.Millisecond
 	best, all, err := FindMax(t.Context(), cfg, benchrig.Direct{}, criterion)
 	if !errors.Is(err, ErrNoRate) || best.Version != 0 || len(all) == 0 {
 		t.Fatalf("%v, best %+v, %d runs", err, best, len(all))
@@ -205,7 +217,7 @@ func TestThresholds(t *testing.T) {
 		"p99<5ms": false, "p99<=5ms": true, "p99>4ms": true, "p99>=5.1ms": false,
 		"mean<51us": true, "p50<41µs": true, "p90<80us": false, "p999<10ms": true, "max<12ms": false,
 		"loss<0.1%": false, "loss<=0.1%": true, "loss<0.0011": true, "dup<0.1%": true, "reorder<1%": false,
-		"cpu<3.5us": true, "cpu<3400ns": false,
+		"misdelivered<=0": true, "misdelivered>0": false, "corrupt<0.1%": true, "cpu<3.5us": true, "cpu<3400ns": false,
 		"delivered>99k": true, "delivered>=0.1M": false, "delivered>99000/s": true,
 		"binds>=99k": true, "binds>99k": false,
 		" p50 < 41us , loss<1% ": true, "p50<41us,loss<0.01%": false, "": true,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,14 +40,21 @@ var quantities = map[string]struct {
 	"gap": {parseDuration, func(r *Result) (float64, bool) {
 		return float64(cmp.Or(r.Gaps, &Gaps{}).Endpoint), r.Gaps != nil
 	}},
-	"loss":    {parseShare, func(r *Result) (float64, bool) { return r.LossRatio, r.Offered > 0 }},
-	"dup":     {parseShare, func(r *Result) (float64, bool) { return ratio(r.Duplicated, r.Sent), r.Offered > 0 }},
-	"reorder": {parseShare, func(r *Result) (float64, bool) { return ratio(r.Reordered, r.Sent), r.Offered > 0 }},
+	"loss":         {parseShare, func(r *Result) (float64, bool) { return r.LossRatio, r.Offered > 0 }},
+	"dup":          {parseShare, func(r *Result) (float64, bool) { return ratio(r.Duplicated, r.Sent), r.Offered > 0 }},
+	"reorder":      {parseShare, func(r *Result) (float64, bool) { return ratio(r.Reordered, r.Sent), r.Offered > 0 }},
+	"misdelivered": {parseShare, func(r *Result) (float64, bool) { return r.damage(r.Misdelivered) }},
+	"corrupt":      {parseShare, func(r *Result) (float64, bool) { return r.damage(r.Corrupt) }},
 	"cpu": {parseDuration, func(r *Result) (float64, bool) {
 		return r.Server.PerDatagram, r.Server.Datagrams > 0 && r.Server.IsServer()
 	}},
 	"delivered": {parseRate, func(r *Result) (float64, bool) { return r.DeliveredRate, r.Offered > 0 }},
 	"binds":     {parseRate, func(r *Result) (float64, bool) { return cmp.Or(r.Binds, &Calls{}).AnsweredRate, r.Binds != nil }},
+}
+
+// damage returns how many datagrams were damaged in a way, as a share of those sent.
+func (r *Result) damage(n uint64) (share float64, measured bool) {
+	return ratio(n, max(r.Sent, 1)), r.Offered > 0 || n > 0
 }
 
 func measuredTime(d time.Duration) (float64, bool) { return float64(d), d > 0 }
@@ -58,6 +66,7 @@ func measuredTime(d time.Duration) (float64, bool) { return float64(d), d > 0 }
 //	gap                        longest time without a delivery to an endpoint: gap<1s
 //	loss                       share of what was offered: loss<0.1%, or loss<0.001
 //	dup reorder                share of what was sent: dup<0.1%
+//	misdelivered corrupt       share of what was sent; each run has to meet misdelivered<=0 and corrupt<=0
 //	cpu                        time of the server per datagram: cpu<3.5us
 //	delivered                  datagrams per second: delivered>=100k; k and M are allowed
 //	binds                      answered per second: binds>=100k
@@ -157,10 +166,22 @@ func (t Threshold) Check(r *Result) (value float64, ok bool) {
 // String is the threshold as it was written.
 func (t Threshold) String() string { return t.Text }
 
-// Missed returns those of the thresholds that a result does not meet.
+// always are conditions that no result may miss: no relay changes datagrams or gives them to others.
+var always = []Threshold{
+	{Text: "misdelivered<=0", Name: "misdelivered", Op: "<="},
+	{Text: "corrupt<=0", Name: "corrupt", Op: "<="},
+}
+
+// Missed returns those of the thresholds that a result does not meet, and those that each has to meet:
+// misdelivered<=0 and corrupt<=0.
 func Missed(all []Threshold, r *Result) (missed []Threshold) {
 	for _, t := range all {
 		if _, ok := t.Check(r); !ok {
+			missed = append(missed, t)
+		}
+	}
+	for _, t := range always {
+		if v, _ := t.Check(r); v > 0 && !slices.Contains(missed, t) {
 			missed = append(missed, t)
 		}
 	}

@@ -113,8 +113,8 @@ func Unsound(r bench.Result) string {
 //	benchstat -col /relay FILE
 //
 // sets relays side by side. Its count of iterations is that of the datagrams
-// that arrived. Values that were not measured are left out, and so is a run
-// with none.
+// that arrived. Values that were not measured are left out, as is damage that there
+// was not, and a run without values.
 func GoBench(w io.Writer, runs ...bench.Result) error {
 	var b strings.Builder
 	var before string
@@ -182,6 +182,14 @@ func goBenchValues(r bench.Result) (list []string) {
 	}
 	if r.Latency.Samples > 0 {
 		list = append(list, fmt.Sprintf("%.0f datagrams/s", r.DeliveredRate), fmt.Sprintf("%d lost", r.Latency.Lost))
+	}
+	for _, damage := range []struct {
+		name string
+		n    uint64
+	}{{"misdelivered", r.Misdelivered}, {"corrupt", r.Corrupt}, {"duplicated", r.Duplicated}, {"reordered", r.Reordered}} {
+		if damage.n > 0 {
+			list = append(list, fmt.Sprintf("%d %s", damage.n, damage.name))
+		}
 	}
 	return list
 }

@@ -25,9 +25,9 @@ func TestGoBench(t *testing.T) {
 	got := goBench(t, sample("ferry", 1), swap, highest)
 	want := []string{
 		"goos: linux", "goarch: amd64", "cpu: Some CPU", "kernel: 6.1.0", "machine: c0ffee", "commit: 0123abc", "limits: off",
-		"BenchmarkPairs/relay=ferry/direction=both/endpoints=400/transport=udp/family=ipv4/pace=20000\t199950\t3600.9 cpu-ns\t47000 p50-ns\t143000 p99-ns\t19995 datagrams/s\t50 lost",
-		"BenchmarkPairs/relay=a_b_c/direction=both/endpoints=400/transport=udp/family=ipv4/pace=closed8\t199950\t7201.8 cpu-ns\t94000 p50-ns\t286000 p99-ns\t9998 datagrams/s\t50 lost",
-		"BenchmarkPairs/relay=ferry/direction=both/endpoints=400/transport=udp/family=ipv4/pace=highest\t199950\t3600.9 cpu-ns\t47000 p50-ns\t143000 p99-ns\t19995 datagrams/s\t50 lost",
+		"BenchmarkPairs/relay=ferry/direction=both/endpoints=400/transport=udp/family=ipv4/pace=20000\t199950\t3600.9 cpu-ns\t47000 p50-ns\t143000 p99-ns\t19995 datagrams/s\t50 lost\t7 reordered",
+		"BenchmarkPairs/relay=a_b_c/direction=both/endpoints=400/transport=udp/family=ipv4/pace=closed8\t199950\t7201.8 cpu-ns\t94000 p50-ns\t286000 p99-ns\t9998 datagrams/s\t50 lost\t7 reordered",
+		"BenchmarkPairs/relay=ferry/direction=both/endpoints=400/transport=udp/family=ipv4/pace=highest\t199950\t3600.9 cpu-ns\t47000 p50-ns\t143000 p99-ns\t19995 datagrams/s\t50 lost\t7 reordered",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

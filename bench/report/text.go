@@ -116,6 +116,10 @@ func figures(r bench.Result) []figure {
 		newFigure("offered", UnitRate, r.OfferedRate, true),
 		newFigure("delivered", UnitRate, r.DeliveredRate, true),
 		{"loss", UnitShare, r.LossRatio, r.Offered > 0, false},
+		damageFigure("misdelivered", r.Misdelivered, r.Sent),
+		damageFigure("corrupt", r.Corrupt, r.Sent),
+		damageFigure("duplicated", r.Duplicated, r.Sent),
+		damageFigure("reordered", r.Reordered, r.Sent),
 		newTimeFigure("latency mean of the delivered", r.Latency.Mean, got),
 		newTimeFigure("latency p50", r.Latency.P50, true),
 		newTimeFigure("latency p90", r.Latency.P90, true),
@@ -172,6 +176,11 @@ func replacementFigures(p *bench.Replacement) []figure {
 		list = append(append(list, latencyFigures(l.name, l.of)...), newTimeFigure(l.name+" p99.9", l.of.P999, l.of.Samples > 0))
 	}
 	return list
+}
+
+// damageFigure is the share of what was sent. It is left out where there was none.
+func damageFigure(name string, n, sent uint64) figure {
+	return figure{name, UnitShare, quotient(float64(n), float64(max(sent, 1))), n > 0, false}
 }
 
 func newFigure(name string, unit Unit, v float64, more bool) figure {

@@ -45,10 +45,12 @@ games do, and sends datagrams on a fixed schedule. Latency counts from the time
 at which a datagram was meant to be sent, and what is lost is infinitely late.
 Ctrl-C ends the run and reports what was seen until then.
 
-The exit code is 0 when the run was made and every condition of --fail holds, and 1
-otherwise. With --fail it is 2 when the run is invalid, since it shows nothing
-about the server: the generator was late or dropped datagrams itself, the machine
-was disturbed, or the run was interrupted.
+The exit code is 0 when every condition of --fail holds, and no datagram arrived
+changed or at another endpoint, which always fails. It is 1 when one does not hold,
+or the process of --server-pid ended. It is 2 when there is no verdict: no run could
+be made, or with --fail the run is invalid, since it shows nothing about the server: the
+generator was late or dropped datagrams itself, the machine was disturbed, or the
+run was interrupted. It is 64 for a wrong command line.
 
 A load generator is a flood: only loopback is allowed without --allow-remote.
 
@@ -368,9 +370,8 @@ func (p *progress) step(r bench.Result) {
 }
 
 type outcome struct {
-	best    bench.Result   // the one run, or the best of a search
-	runs    []bench.Result // all of them, best first
-	stopped bool           // before its end
+	best bench.Result   // the one run, or the best of a search
+	runs []bench.Result // all of them, best first
 }
 
 func (s streams) runJob(ctx context.Context, j job) error {
@@ -390,14 +391,16 @@ func (s streams) runJob(ctx context.Context, j job) error {
 	}
 	o, err := j.run(ctx)
 	switch {
-	case errors.Is(err, bench.ErrNoRate):
+	case errors.Is(err, bench.ErrNoRate), errors.Is(err, bench.ErrNoValidRun):
+		if errors.Is(err, bench.ErrNoRate) {
+			err = gateError{err}
+		}
 		return errors.Join(report.Steps(s.stdout, o.runs), j.files.write(results, o.runs), err)
 	case errors.Is(err, bench.ErrServerEnded) && len(o.runs) > 0:
-		return errors.Join(j.writeText(s.stdout, o), j.files.write(results, o.runs), err)
+		return errors.Join(j.writeText(s.stdout, o), j.files.write(results, o.runs), gateError{err})
 	case err != nil && (ctx.Err() == nil || len(o.runs) == 0):
 		return err
 	case err != nil:
-		o.stopped = true
 		fmt.Fprintln(s.stderr, "interrupted: this is what was seen until then")
 	}
 	return errors.Join(j.writeText(s.stdout, o), j.files.write(results, o.runs), j.checkThresholds(o))
@@ -444,25 +447,34 @@ func newOutcome(best bench.Result, all []bench.Result) outcome {
 // errInvalidRun says that --fail is not decided.
 var errInvalidRun = errors.New("the run is invalid, which decides no condition of --fail")
 
-// checkThresholds is an error that names every condition that does not hold. An invalid run decides none.
+// errGate is wrapped by the errors that are verdicts: a condition does not hold.
+var errGate = errors.New("a condition does not hold")
+
+type gateError struct{ reason error }
+
+func (e gateError) Error() string   { return e.reason.Error() }
+func (e gateError) Unwrap() []error { return []error{errGate, e.reason} }
+
+// checkThresholds is an error that names every condition that does not hold. An invalid run decides none, but what
+// a relay changed or gave to others is its fault in any run.
 func (j job) checkThresholds(o outcome) error {
-	switch {
-	case len(j.fail) == 0:
-		return nil
-	case o.stopped:
-		return fmt.Errorf("%w: it was interrupted", errInvalidRun)
-	case !o.best.Valid:
-		return fmt.Errorf("%w: %s", errInvalidRun, o.best.InvalidReason())
+	all := bench.Missed(j.fail, &o.best)
+	if !o.best.Valid { // It is also not valid if it was interrupted.
+		decided := bench.Missed(nil, &o.best)
+		if len(decided) == 0 && len(j.fail) > 0 {
+			return fmt.Errorf("%w: %s", errInvalidRun, o.best.InvalidReason())
+		}
+		all = decided
 	}
 	var texts []string
-	for _, t := range bench.Missed(j.fail, &o.best) {
+	for _, t := range all {
 		v, _ := t.Check(&o.best)
 		texts = append(texts, fmt.Sprintf("%s does not hold: %s", t, formatMeasured(t, v)))
 	}
 	if len(texts) == 0 {
 		return nil
 	}
-	return errors.New(strings.Join(texts, "; "))
+	return gateError{errors.New(strings.Join(texts, "; "))}
 }
 
 func formatMeasured(t bench.Threshold, v float64) string {
@@ -470,7 +482,7 @@ func formatMeasured(t bench.Threshold, v float64) string {
 		return "not measured"
 	}
 	switch t.Name {
-	case "loss", "dup", "reorder":
+	case "loss", "dup", "reorder", "misdelivered", "corrupt":
 		return report.UnitShare.Format(v)
 	case "delivered", "binds":
 		return report.UnitRate.Format(v)

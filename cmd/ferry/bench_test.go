@@ -34,12 +34,12 @@ func shortly(args ...string) []string {
 
 // undecided reports whether a run was invalid, as any on a busy machine may be.
 func undecided(code int, stderr string) bool {
-	return code == exitInvalid && strings.Contains(stderr, errInvalidRun.Error()+": ")
+	return code == exitNoVerdict && strings.Contains(stderr, errInvalidRun.Error()+": ")
 }
 
-// lossyRelay forwards by address as ferry bench null does, and loses 59 of 100 datagrams that are
-// longer than that of the set-up.
-func lossyRelay(t *testing.T) string {
+// lyingRelay forwards by address as ferry bench null does, and does to datagram n, of those that are longer
+// than that of the set-up, what lie says: it sends the results to the other endpoint, and those of astray back.
+func lyingRelay(t *testing.T, lie func(n int, pkt []byte) (to, astray [][]byte)) string {
 	t.Helper()
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -53,17 +53,98 @@ func lossyRelay(t *testing.T) string {
 			if err != nil {
 				return
 			}
+			right, astray := [][]byte{buf[:size]}, [][]byte(nil)
 			if size > 100 {
-				if n++; n%100 < 59 {
-					continue
-				}
+				right, astray = lie(n, buf[:size])
+				n++
 			}
 			to := from.Addr().As4()
 			to[3] ^= 1
-			_, _ = conn.WriteToUDPAddrPort(buf[:size], netip.AddrPortFrom(netip.AddrFrom4(to), from.Port()))
+			for _, pkt := range right {
+				_, _ = conn.WriteToUDPAddrPort(pkt, netip.AddrPortFrom(netip.AddrFrom4(to), from.Port()))
+			}
+			for _, pkt := range astray {
+				_, _ = conn.WriteToUDPAddrPort(pkt, from)
+			}
 		}
 	}()
 	return conn.LocalAddr().String()
+}
+
+func lossyRelay(t *testing.T) string {
+	return lyingRelay(t, func(n int, pkt []byte) (to, astray [][]byte) {
+		if n%100 < 59 {
+			return nil, nil
+		}
+		return [][]byte{pkt}, nil
+	})
+}
+
+// TestBenchLies: a relay that changes datagrams, or gives one in a hundred to another player, fails without a
+// condition and whatever the generator did; one that is only slow or sends some twice fails by a condition. Each
+// lie is in the text, in the file, on the page and in the line for benchstat.
+func TestBenchLies(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		lie       func(n int, pkt []byte) (to, astray [][]byte)
+		condition string
+		says      string // on standard error, and with which code
+		code      int
+		figure    string // in text and page
+		unit      string // for benchstat
+	}{
+		"none": {func(_ int, pkt []byte) (to, astray [][]byte) { return [][]byte{pkt}, nil }, "", "", exitOK, "", ""},
+		"one percent to another player too": {func(n int, pkt []byte) (to, astray [][]byte) {
+			if n%100 == 50 {
+				astray = [][]byte{pkt}
+			}
+			return [][]byte{pkt}, astray
+		}, "", "misdelivered<=0 does not hold: ", exitFailed, "misdelivered", " misdelivered"},
+		"another byte": {func(n int, pkt []byte) (to, astray [][]byte) {
+			if n%100 == 50 {
+				pkt[len(pkt)-1] ^= 1
+			}
+			return [][]byte{pkt}, nil
+		}, "", "corrupt<=0 does not hold: ", exitFailed, "corrupt", " corrupt"},
+		"twice": {func(n int, pkt []byte) (to, astray [][]byte) {
+			if n%100 == 50 {
+				to = [][]byte{pkt}
+			}
+			return append(to, pkt), nil
+		}, "dup<=0", "dup<=0 does not hold: ", exitFailed, "duplicated", " duplicated"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			file, page := filepath.Join(dir, "lie.json"), filepath.Join(dir, "lie.html")
+			args := shortly("--dialect", "swap", "--target", lyingRelay(t, c.lie), "--quiet", "--json", file, "--html", page)
+			if c.condition != "" {
+				args = append(args, "--fail", c.condition)
+			}
+			code, stdout, stderr := ferry(t.Context(), args...)
+			if c.condition != "" && undecided(code, stderr) {
+				t.Skip("the machine is busy")
+			}
+			if code != c.code || !strings.Contains(stderr, c.says) {
+				t.Errorf("code %d: %s", code, stderr)
+			}
+			html, err := os.ReadFile(page)
+			if err != nil || !strings.Contains(stdout, c.figure) || !strings.Contains(string(html), c.figure) {
+				t.Errorf("no %s: %v\n%s", c.figure, err, stdout)
+			}
+			runs, err := report.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := runs[0]
+			if n := r.Misdelivered + r.Corrupt + r.Duplicated; (n > 0) != (c.figure != "") || n > 0 && !r.CausedBy(bench.LimitServer) {
+				t.Errorf("%d damaged: %v", n, r.Causes)
+			}
+			if _, lines, _ := ferry(t.Context(), "bench", "gobench", "--all", file); !strings.Contains(lines, c.unit) {
+				t.Errorf("gobench: %s", lines)
+			}
+		})
+	}
 }
 
 // TestBenchGateOnLoss: a latency of what a dead relay did not deliver holds no gate, and gobench
@@ -92,7 +173,7 @@ func TestBenchGateOnLoss(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := (job{fail: []bench.Threshold{{Text: "loss<60%", Name: "loss", Op: "<", Value: 0.6}}}).checkThresholds(
-		outcome{best: r}); !errors.Is(err, errInvalidRun) {
+		outcome{best: r}); !errors.Is(err, errInvalidRun) || errors.Is(err, errGate) {
 		t.Errorf("a gate on an invalid run: %v", err)
 	}
 	for _, c := range []struct {
@@ -128,50 +209,50 @@ func TestBenchUsage(t *testing.T) {
 		{"bench compare --help", "", 0},
 		{"bench gobench --help", "", 0},
 		{"bench null --help", "", 0},
-		{"bench --html - --json -", "--json and --html cannot both write to standard output", 2},
-		{"bench --traffic chess", `traffic "chess" is not one of movement-20p-30hz, `, 2},
-		{"bench --traffic movement-2p-60hz --players 256", "Players is 256", 2},
-		{"bench --traffic movement-2p-60hz --payload 40", "--payload has no effect with --traffic", 2},
-		{"bench extra", `unexpected argument "extra"`, 2},
-		{"bench --rate 5 --closed 3", "exclude each other", 2},
-		{"bench --shape cube", `shape "cube"`, 2},
-		{"bench --direction along", `direction "along"`, 2},
-		{"bench --payload 5000", "Payload is 5000", 2},
-		{"bench --dialect latin", `"latin" is none of`, 2},
-		{"bench --dialect swap", "needs --target", 2},
-		{"bench --dialect swap --target nowhere", "--target:", 2},
-		{"bench --relay nowhere", "--relay:", 2},
-		{"bench --dialect swap --target 203.0.113.7:7 --allow-remote", "are loopback and cannot reach 203.0.113.7:7", 2},
-		{"bench --sources everywhere", "is not a prefix", 2},
-		{"bench --sources 2001:db8::/64 --family ipv4", "are not of the family ipv4", 2},
-		{"bench --transport tcp", `transport "tcp" is not one of udp, dtls, ws, wss`, 2},
-		{"bench --family ipv5", `family "ipv5" is not one of ipv4, ipv6`, 2},
-		{"bench --dialect direct --transport ws", "direct has no meaning over ws", 2},
-		{"bench --dialect swap --target [::1]:7 --family ipv6", "tells endpoints apart by their IPv4 addresses", 2},
-		{"bench --transport dtls --shape churn", "the sessions of shape churn are over udp", 2},
-		{"bench --transport ws --replace-rate 1", "matches are replaced over udp", 2},
-		{"bench --api http://203.0.113.7:7777", "outside of loopback", 2},
-		{"bench --fail p99", "--fail:", 2},
-		{"bench --target 127.0.0.1:7", "--target has no effect with --dialect ferry", 2},
-		{"bench --dialect direct --token a", "--token has no effect with --dialect direct", 2},
-		{"bench --players 5", "--players has no effect with --shape pairs", 2},
-		{"bench --churn-rate 5", "--churn-rate has no effect with --shape pairs", 2},
-		{"bench --admin-token-file x", "--admin-token-file has no effect with no --admin", 2},
-		{"bench --admin nowhere", "is not the URL of admin pages", 2},
-		{"bench --json /nowhere/a.json", "/nowhere/a.json", 2},
-		{"bench --dialect swap --target 127.0.0.1:9", "no relay listens at UDP 127.0.0.1:9: the port is closed", 1},
-		{"bench --find-max speed>3", "--find-max:", 2},
-		{"bench --find-max=", "no condition", 2},
-		{"bench --dialect direct --bind-rate 5", "no handshake", 2},
-		{"bench --token a --token-file b", "exclude each other", 2},
-		{"bench --token-file /nowhere", "/nowhere", 2},
-		{"bench --api http://127.0.0.1:1", "nothing listens at http://127.0.0.1:1", 1},
-		{"bench compare", "two files or more", 2},
-		{"bench compare a.json", "two files or more", 2},
-		{"bench compare /nowhere/a /nowhere/b", "/nowhere/a", 1},
-		{"bench gobench", "one file or more", 2},
-		{"bench gobench /nowhere/a", "/nowhere/a", 1},
-		{"bench null --udp nowhere", "--udp:", 2},
+		{"bench --html - --json -", "--json and --html cannot both write to standard output", exitBenchUsage},
+		{"bench --traffic chess", `traffic "chess" is not one of movement-20p-30hz, `, exitBenchUsage},
+		{"bench --traffic movement-2p-60hz --players 256", "Players is 256", exitBenchUsage},
+		{"bench --traffic movement-2p-60hz --payload 40", "--payload has no effect with --traffic", exitBenchUsage},
+		{"bench extra", `unexpected argument "extra"`, exitBenchUsage},
+		{"bench --rate 5 --closed 3", "exclude each other", exitBenchUsage},
+		{"bench --shape cube", `shape "cube"`, exitBenchUsage},
+		{"bench --direction along", `direction "along"`, exitBenchUsage},
+		{"bench --payload 5000", "Payload is 5000", exitBenchUsage},
+		{"bench --dialect latin", `"latin" is none of`, exitBenchUsage},
+		{"bench --dialect swap", "needs --target", exitBenchUsage},
+		{"bench --dialect swap --target nowhere", "--target:", exitBenchUsage},
+		{"bench --relay nowhere", "--relay:", exitBenchUsage},
+		{"bench --dialect swap --target 203.0.113.7:7 --allow-remote", "are loopback and cannot reach 203.0.113.7:7", exitBenchUsage},
+		{"bench --sources everywhere", "is not a prefix", exitBenchUsage},
+		{"bench --sources 2001:db8::/64 --family ipv4", "are not of the family ipv4", exitBenchUsage},
+		{"bench --transport tcp", `transport "tcp" is not one of udp, dtls, ws, wss`, exitBenchUsage},
+		{"bench --family ipv5", `family "ipv5" is not one of ipv4, ipv6`, exitBenchUsage},
+		{"bench --dialect direct --transport ws", "direct has no meaning over ws", exitBenchUsage},
+		{"bench --dialect swap --target [::1]:7 --family ipv6", "tells endpoints apart by their IPv4 addresses", exitBenchUsage},
+		{"bench --transport dtls --shape churn", "the sessions of shape churn are over udp", exitBenchUsage},
+		{"bench --transport ws --replace-rate 1", "matches are replaced over udp", exitBenchUsage},
+		{"bench --api http://203.0.113.7:7777", "outside of loopback", exitBenchUsage},
+		{"bench --fail p99", "--fail:", exitBenchUsage},
+		{"bench --target 127.0.0.1:7", "--target has no effect with --dialect ferry", exitBenchUsage},
+		{"bench --dialect direct --token a", "--token has no effect with --dialect direct", exitBenchUsage},
+		{"bench --players 5", "--players has no effect with --shape pairs", exitBenchUsage},
+		{"bench --churn-rate 5", "--churn-rate has no effect with --shape pairs", exitBenchUsage},
+		{"bench --admin-token-file x", "--admin-token-file has no effect with no --admin", exitBenchUsage},
+		{"bench --admin nowhere", "is not the URL of admin pages", exitBenchUsage},
+		{"bench --json /nowhere/a.json", "/nowhere/a.json", exitBenchUsage},
+		{"bench --dialect swap --target 127.0.0.1:9", "no relay listens at UDP 127.0.0.1:9: the port is closed", exitNoVerdict},
+		{"bench --find-max speed>3", "--find-max:", exitBenchUsage},
+		{"bench --find-max=", "no condition", exitBenchUsage},
+		{"bench --dialect direct --bind-rate 5", "no handshake", exitBenchUsage},
+		{"bench --token a --token-file b", "exclude each other", exitBenchUsage},
+		{"bench --token-file /nowhere", "/nowhere", exitBenchUsage},
+		{"bench --api http://127.0.0.1:1", "nothing listens at http://127.0.0.1:1", exitNoVerdict},
+		{"bench compare", "two files or more", exitBenchUsage},
+		{"bench compare a.json", "two files or more", exitBenchUsage},
+		{"bench compare /nowhere/a /nowhere/b", "/nowhere/a", exitNoVerdict},
+		{"bench gobench", "one file or more", exitBenchUsage},
+		{"bench gobench /nowhere/a", "/nowhere/a", exitNoVerdict},
+		{"bench null --udp nowhere", "--udp:", exitBenchUsage},
 	} {
 		code, stdout, stderr := ferry(t.Context(), strings.Fields(c.args)...)
 		if code != c.code || !strings.Contains(stderr, c.want) {
@@ -249,6 +330,11 @@ func TestBenchStar(t *testing.T) {
 	}
 }
 
+// nothingFound reports whether a search ended without a rate.
+func nothingFound(stderr string) bool {
+	return strings.Contains(stderr, "no rate meets") || strings.Contains(stderr, "no valid run in 3: ")
+}
+
 // TestBenchFindMax makes a short search, in which nothing may be lost anyway.
 func TestBenchFindMax(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -262,8 +348,7 @@ func TestBenchFindMax(t *testing.T) {
 			"--find-max", "p50<1m", "--json", file}, nil, &stdout, &stderr)
 	}()
 	for deadline := time.Now().Add(patience); !strings.Contains(stderr.String(), "passed"); time.Sleep(time.Millisecond) {
-		if strings.Contains(stderr.String(), strings.TrimPrefix(bench.ErrNoRate.Error(), "bench: ")) &&
-			strings.Contains(stdout.String(), "invalid: ") {
+		if nothingFound(stderr.String()) && strings.Contains(stdout.String(), "invalid: ") {
 			t.Log("the machine was too busy for any run to pass")
 			return
 		}
@@ -293,8 +378,9 @@ func TestBenchFindMaxNothing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "none.json")
 	code, stdout, stderr := ferry(t.Context(), "bench", "--dialect", "direct", "--matches", "1", "--rate", "40", "--duration",
 		"20ms", "--warmup", "0",
-		"--quiet", "--find-max", "delivered>1M", "--json", file)
-	if code != exitFailed || !strings.Contains(stderr, "no rate meets") || !strings.Contains(stdout, "failed (delivered>1M") {
+		"--drain", "20ms", "--quiet", "--find-max", "delivered>1M", "--json", file)
+	if want := map[bool]int{true: exitNoVerdict, false: exitFailed}[strings.Contains(stderr, "no valid run")]; code != want ||
+		!nothingFound(stderr) || !strings.Contains(stdout, "failed (delivered>1M") {
 		t.Errorf("code %d: %s\n%s", code, stderr, stdout)
 	}
 	if runs, err := report.ReadFile(file); err != nil || len(runs) < 3 {
@@ -337,7 +423,7 @@ func TestBenchInterrupted(t *testing.T) {
 		cancel()
 		want := exitOK
 		if extra != nil {
-			want = exitInvalid // What is not known cannot hold.
+			want = exitNoVerdict // What is not known cannot hold.
 		}
 		if code := <-ended; code != want {
 			t.Errorf("code %d, want %d: %s", code, want, stderr.String())
@@ -415,9 +501,20 @@ func TestBenchCompareRefuses(t *testing.T) {
 	}
 	for _, args := range [][]string{nil, {"--rounds"}} {
 		code, _, stderr := ferry(t.Context(), append(append([]string{"bench", "compare"}, args...), files...)...)
-		if code != exitFailed || !strings.Contains(stderr, "different machines: one") {
+		if code != exitNoVerdict || !strings.Contains(stderr, "different machines: one") {
 			t.Errorf("code %d: %s", code, stderr)
 		}
+	}
+}
+
+// TestBenchFindMaxNoValidRun: a search that shows nothing about the server has no verdict.
+func TestBenchFindMaxNoValidRun(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := ferry(t.Context(), "bench", "--dialect", "direct", "--matches", "1", "--rate", "100000000", "--duration",
+		"20ms", "--warmup", "0", "--drain", "20ms", "--quiet", "--find-max", "loss<1%")
+	if code != exitNoVerdict || !strings.Contains(stderr, "no valid run in 3: The generator") ||
+		!strings.Contains(stdout, "Steps of the search") {
+		t.Errorf("code %d: %s\n%s", code, stderr, stdout)
 	}
 }
 
@@ -426,9 +523,10 @@ func TestBenchJSONToStdout(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := ferry(t.Context(), "bench", "--dialect", "direct", "--matches", "1", "--rate", "40", "--duration",
 		"20ms", "--warmup", "0",
-		"--quiet", "--find-max", "delivered>1M", "--json", "-")
+		"--drain", "20ms", "--quiet", "--find-max", "delivered>1M", "--json", "-")
 	runs, err := report.Read(strings.NewReader(stdout))
-	if code != exitFailed || err != nil || len(runs) < 3 || !json.Valid([]byte(stdout)) || !strings.Contains(stderr, "Steps of the search") {
+	if code != exitFailed && code != exitNoVerdict || err != nil || len(runs) < 3 || !json.Valid([]byte(stdout)) ||
+		!strings.Contains(stderr, "Steps of the search") {
 		t.Errorf("code %d, %d runs, %v: %s\n%s", code, len(runs), err, stdout, stderr)
 	}
 	if _, err := os.Stat("-"); err == nil {

@@ -3,7 +3,7 @@
 // Settings come from flags, FERRY_ variables and a YAML file. Start-up prints
 // one line per listener and then one that begins with "ready" (records, with a JSON log) to standard
 // output; logs go to standard error. The exit code is 0 on success, 1 on
-// failure, and 2 for an invalid command line or invalid settings. The first SIGINT or
+// failure, and 2 for an invalid command line or invalid settings; ferry bench has its own. The first SIGINT or
 // SIGTERM shuts the process down in order, the second one exits at once; with a drain
 // timeout, the first one begins a drain. SIGHUP makes serve, relay, api and dev reload
 // their settings.
@@ -36,8 +36,10 @@ const (
 	exitOK     = 0
 	exitFailed = 1
 	exitUsage  = 2
-	// exitInvalid is that of ferry bench --fail whose run was invalid.
-	exitInvalid = 2
+	// exitNoVerdict and exitBenchUsage are those of ferry bench, for which exitFailed is a condition that
+	// does not hold. Callers may repeat a run without a verdict, and not a wrong command line (EX_USAGE of sysexits.h).
+	exitNoVerdict  = 2
+	exitBenchUsage = 64
 )
 
 func main() {
@@ -70,11 +72,13 @@ func (s streams) run(ctx context.Context, args []string) int {
 	}
 	text, code := printable.Text(errorText(err)), exitFailed
 	usage, isUsage := errors.AsType[usageError](err)
-	switch {
+	switch bench := len(args) > 1 && args[1] == "bench"; {
+	case isUsage && bench:
+		code = exitBenchUsage
 	case isUsage:
 		code = exitUsage
-	case errors.Is(err, errInvalidRun):
-		code = exitInvalid
+	case bench && !errors.Is(err, errGate):
+		code = exitNoVerdict
 	}
 	switch _, inJSON := errors.AsType[jsonError](err); {
 	case inJSON || asksForJSON(args, s.getenv("FERRY_LOG_FORMAT")):
@@ -125,7 +129,7 @@ func (s streams) getenv(name string) string {
 	return ""
 }
 
-// usageError is an error of the command line or the settings (exit code 2).
+// usageError is an error of the command line or the settings.
 type usageError struct {
 	command string // the full name of the command
 	err     error

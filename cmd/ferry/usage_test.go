@@ -29,7 +29,11 @@ func TestPlainErrors(t *testing.T) {
 		"bench --shape ring": `shape "ring" is not one of pairs, star, churn, idle`,
 	} {
 		code, _, stderr := ferry(t.Context(), strings.Fields(args)...)
-		if code != exitUsage || !strings.Contains(stderr, want) || strings.Contains(stderr, "strconv") {
+		wantCode := exitUsage
+		if strings.HasPrefix(args, "bench ") {
+			wantCode = exitBenchUsage
+		}
+		if code != wantCode || !strings.Contains(stderr, want) || strings.Contains(stderr, "strconv") {
 			t.Errorf("ferry %s: exit code %d\n%s", args, code, stderr)
 		}
 	}
