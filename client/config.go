@@ -120,8 +120,12 @@ func (c Config) listen(server netip.AddrPort) (Conn, error) {
 		network = "udp4"
 	}
 	var local *net.UDPAddr
-	if c.LocalAddr.IsValid() {
+	switch {
+	case c.LocalAddr.IsValid():
 		local = net.UDPAddrFromAddrPort(netip.AddrPortFrom(c.LocalAddr, 0))
+	case server.Addr().IsLoopback():
+		// Windows' firewall asks its user about a program that listens on all addresses.
+		local = net.UDPAddrFromAddrPort(netip.AddrPortFrom(server.Addr(), 0))
 	}
 	conn, err := net.ListenUDP(network, local)
 	if err != nil {
