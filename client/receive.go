@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/ferryrelay/ferry/proto"
@@ -46,6 +47,12 @@ func (s *Session) read() {
 	}
 }
 
+// wsaMsgSize is WSAEMSGSIZE, with which Windows reports a datagram that was longer than the buffer. Other systems cut it.
+const wsaMsgSize = syscall.Errno(10040)
+
+// isTooLong reports whether an error is about one datagram, from whomever, and says nothing about the socket.
+func isTooLong(err error) bool { return errors.Is(err, wsaMsgSize) }
+
 // survive reports whether reading goes on after an error: on another socket
 // after Roam or turnServer, on the same one after a passing trouble.
 func (s *Session) survive(conn *socket, err error) bool {
@@ -59,6 +66,10 @@ func (s *Session) survive(conn *socket, err error) bool {
 	if errors.Is(err, net.ErrClosed) {
 		s.end(err)
 		return false
+	}
+	if isTooLong(err) {
+		s.counters.malformed.Add(1)
+		return true
 	}
 	now, limit := s.now(), s.cfg.RebindTimeout
 	failing := &readFailure{now, firstReadPause, err}

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -100,6 +103,55 @@ func TestBrokenSocket(t *testing.T) {
 				t.Errorf("%s: ended after %v and %d reads", c.name, took, conn.reads.Load())
 			}
 		})
+	}
+}
+
+// longConn is a socket of Windows to which somebody sends one long datagram after another, and the relay one PING between.
+type longConn struct {
+	brokenConn
+	relay netip.AddrPort
+}
+
+func (c *longConn) ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error) {
+	if c.reads.Add(1)%100 == 0 {
+		return copy(b, proto.Ping{ID: hostID}.Append(nil)), c.relay, nil
+	}
+	time.Sleep(time.Millisecond)
+	return 0, netip.AddrPort{}, &net.OpError{Op: "read", Net: "udp4", Err: os.NewSyscallError("wsarecvfrom", syscall.Errno(10040))}
+}
+
+// TestLongDatagrams: datagrams that Windows reports as errors do not make the session pause, and hide no trouble of the socket.
+func TestLongDatagrams(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		conn := &longConn{relay: nowhere}
+		s := idle(t, Config{Ticket: hostTicket(nowhere), Conn: conn})
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(t.Context()) }()
+		time.Sleep(10 * time.Second)
+		if reads, st := conn.reads.Load(), s.Stats(); reads < 9900 || st.Malformed < 9800 || s.transport.failing.Load() != nil {
+			t.Errorf("%d reads in 10 s, %+v", reads, st)
+		}
+		s.Close()
+		<-ended
+	})
+}
+
+// TestLoopback: a session with a relay of this machine listens there only, so that no firewall asks about it.
+func TestLoopback(t *testing.T) {
+	t.Parallel()
+	for _, server := range []string{"127.0.0.1:7777", "127.0.0.2:7777", "[::1]:7777"} {
+		conn, err := Config{}.listen(netip.MustParseAddrPort(server))
+		if err != nil {
+			if strings.HasPrefix(server, "[") {
+				continue // This machine has no IPv6.
+			}
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if addr := conn.LocalAddr().(*net.UDPAddr); !addr.IP.IsLoopback() {
+			t.Errorf("to %s: it listens at %v", server, addr)
+		}
 	}
 }
 
