@@ -20,6 +20,7 @@ import (
 	"github.com/ferryrelay/ferry/bench/report"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/ctl"
 	"github.com/ferryrelay/ferry/internal/benchrig"
+	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/urfave/cli/v3"
 )
 
@@ -303,11 +304,11 @@ func readToken(cmd *cli.Command) (string, error) {
 	case cmd.IsSet("token"):
 		return "", errors.New("--token and --token-file exclude each other")
 	}
-	text, err := os.ReadFile(file)
+	token, err := config.ReadSecret(file)
 	if err != nil {
 		return "", fmt.Errorf("--token-file: %w", err)
 	}
-	return strings.TrimSpace(string(text)), nil
+	return strings.TrimSpace(string(token)), nil
 }
 
 // commandLine repeats what was asked for, for the report, without the token.

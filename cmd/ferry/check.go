@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/ferryrelay/ferry/internal/base/keyfile"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/process"
 )
@@ -105,7 +106,11 @@ func readTokenFrom(name string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("--token: cannot read it: %w", errors.Unwrap(err))
 	}
-	return string(text), nil
+	token, err := keyfile.DecodeSecret(text)
+	if err != nil {
+		return "", fmt.Errorf("--token: the text %w", err)
+	}
+	return token, nil
 }
 
 // checkSettings prints the settings, and returns why the mode would not start with them. Err is that of

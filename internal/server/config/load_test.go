@@ -282,12 +282,20 @@ func TestAddrText(t *testing.T) {
 	}
 }
 
+// TestFile: the files are as editors of Unix and of Windows write them.
 func TestFile(t *testing.T) {
+	t.Run("unix", func(t *testing.T) { testFile(t, func(text string) string { return text }) })
+	t.Run("windows", func(t *testing.T) {
+		testFile(t, func(text string) string { return "\ufeff" + strings.ReplaceAll(text, "\n", "\r\n") })
+	})
+}
+
+func testFile(t *testing.T, edit func(text string) string) {
 	secret := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(secret, []byte("from-a-file-0123456789\n"), 0o600); err != nil {
+	if err := os.WriteFile(secret, []byte(edit("from-a-file-0123456789\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := load(t, nil, "-c", write(t, `# all forms of a value
+	l, err := load(t, nil, "-c", write(t, edit(`# all forms of a value
 udp:
   - 127.0.0.1:1
   - "[::1]:1"
@@ -302,7 +310,7 @@ tokens:
     project: game
     environment: test
     player: alice
-`))
+`)))
 	if err != nil {
 		t.Fatal(err)
 	}

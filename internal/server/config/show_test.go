@@ -206,13 +206,13 @@ func TestValues(t *testing.T) {
 }
 
 func TestReadSecret(t *testing.T) {
-	for text, want := range map[string]string{"abc\n": "abc", "abc\r\n": "abc", "a b": "a b"} {
+	for text, want := range map[string]string{"abc\n": "abc", "abc\r\n": "abc", "a b": "a b", "\ufeffabc\r\n": "abc"} {
 		got, err := ReadSecret(write(t, text))
 		if err != nil || string(got) != want {
 			t.Errorf("%q: %q, %v", text, string(got), err)
 		}
 	}
-	for _, text := range []string{"", "\n", strings.Repeat("x", maxSecretFile+1)} {
+	for _, text := range []string{"", "\n", "\ufeff\r\n", "\xff\xfea\x00b\x00\r\x00\n\x00", strings.Repeat("x", maxSecretFile+1)} {
 		if _, err := ReadSecret(write(t, text)); err == nil {
 			t.Errorf("%.10q: no error", text)
 		}

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/base/keyfile"
 	"github.com/ferryrelay/ferry/internal/server/host/machine"
 )
 
@@ -233,18 +234,17 @@ func (t *Token) resolve() error {
 	return nil
 }
 
-// ReadSecret reads a file with one secret and removes line ends at its end. An empty
-// file and a file of more than 8 KiB are errors.
+// ReadSecret reads a file with one secret, as [keyfile.DecodeSecret] does. A file of more than 8 KiB is an error.
 func ReadSecret(path string) (Secret, error) {
 	text, err := readAtMost(path, maxSecretFile)
 	if err != nil {
 		return "", err
 	}
-	secret := Secret(strings.TrimRight(string(text), "\r\n"))
-	if secret == "" {
-		return "", fmt.Errorf("%s is empty", path)
+	secret, err := keyfile.DecodeSecret(text)
+	if err != nil {
+		return "", fmt.Errorf("%s %w", path, err)
 	}
-	return secret, nil
+	return Secret(secret), nil
 }
 
 func readAtMost(path string, limit int64) ([]byte, error) {

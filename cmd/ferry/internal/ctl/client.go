@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/base/keyfile"
 	"github.com/ferryrelay/ferry/internal/base/printable"
 )
 
@@ -72,7 +73,9 @@ func New(cfg Config) (*Client, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--token-file: %w", err)
 		}
-		c.token = strings.TrimRight(string(text), "\r\n")
+		if c.token, err = keyfile.DecodeSecret(text); err != nil {
+			return nil, fmt.Errorf("--token-file: %s %w", cfg.TokenFile, err)
+		}
 	}
 	transport := &http.Transport{DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext}
 	if cfg.CAFile != "" {
