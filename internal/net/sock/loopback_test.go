@@ -49,7 +49,7 @@ func TestLoopback(t *testing.T) {
 			}
 			write(t, client, make([]byte, SlotSize+1))
 			recvSome(t, c, rx)
-			if _, pkt, truncated := rx.At(0); !truncated || len(pkt) != SlotSize {
+			if _, pkt, truncated := rx.At(0); !truncated || !cutUnknown && len(pkt) != SlotSize {
 				t.Errorf("a long datagram: truncated %v, %d bytes", truncated, len(pkt))
 			}
 		})
@@ -430,6 +430,9 @@ func TestOddDatagrams(t *testing.T) {
 	}
 }
 
+// cutUnknown: on Windows a truncated datagram has no source, and may be empty.
+const cutUnknown = runtime.GOOS == "windows"
+
 func testOdd(t *testing.T, cfg Config) {
 	g := listen(t, cfg, 1)
 	c := g.Conns()[0]
@@ -458,6 +461,9 @@ func testOdd(t *testing.T, cfg Config) {
 			}
 			for i, pkt := range want[:n] {
 				from, got, truncated := rx.At(i)
+				if cutUnknown && truncated && len(pkt) > SlotSize {
+					continue
+				}
 				if truncated != (len(pkt) > SlotSize) || !bytes.Equal(got, pkt[:min(len(pkt), SlotSize)]) || from.IsZero() {
 					t.Fatalf("round %d: %d bytes arrive as %d from %v, truncated %v", round, len(pkt), len(got), from, truncated)
 				}

@@ -34,14 +34,13 @@ func (p packetIO) ReadBatch(ms []ipv4.Message, _ int) (int, error) {
 	m := &ms[0]
 	n, _, _, from, err := p.conn.ReadMsgUDPAddrPort(m.Buffers[0], nil)
 	m.N, m.NN, m.Flags, m.Addr = n, 0, 0, nil
-	if from.IsValid() {
-		m.Addr = net.UDPAddrFromAddrPort(from)
-	}
-	if errors.Is(err, wsaMsgSize) {
-		m.Flags, err = truncFlag, nil
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, wsaMsgSize):
+		m.Flags = truncFlag // Package net returns neither where it comes from nor, always, what is in it.
+	case err != nil:
 		return 0, err
+	default:
+		m.Addr = net.UDPAddrFromAddrPort(from)
 	}
 	return 1, nil
 }
