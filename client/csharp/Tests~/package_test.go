@@ -66,24 +66,25 @@ func TestMeta(t *testing.T) {
 	}
 }
 
+func readJSON(t *testing.T, name string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err == nil {
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
+		t.Fatal(name, err)
+	}
+}
+
 // TestManifest: package.json names what is there, and the assembly is one for every platform that refers to nothing.
 func TestManifest(t *testing.T) {
 	t.Parallel()
-	read := func(name string, into any) {
-		t.Helper()
-		text, err := os.ReadFile(name)
-		if err == nil {
-			err = json.Unmarshal(text, into)
-		}
-		if err != nil {
-			t.Fatal(name, err)
-		}
-	}
 	var p struct {
 		Name, Version, DisplayName, Description, Unity, License string
 		Samples                                                 []struct{ DisplayName, Description, Path string }
 	}
-	read("../package.json", &p)
+	readJSON(t, "../package.json", &p)
 	if p.Name != "org.ferryrelay.client" || p.DisplayName == "" || p.Description == "" || p.License != "Apache-2.0" ||
 		!regexp.MustCompile(`^20\d\d\.\d$`).MatchString(p.Unity) ||
 		!regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`).MatchString(p.Version) {
@@ -108,7 +109,7 @@ func TestManifest(t *testing.T) {
 		AllowUnsafeCode    bool
 		IncludePlatforms   []string
 	}
-	read("../Runtime/Ferry.Relay.asmdef", &assembly)
+	readJSON(t, "../Runtime/Ferry.Relay.asmdef", &assembly)
 	if assembly.Name != "Ferry.Relay" || len(assembly.References)+len(assembly.IncludePlatforms) != 0 || !assembly.NoEngineReferences ||
 		!assembly.AutoReferenced || assembly.AllowUnsafeCode {
 		t.Errorf("%+v", assembly)
@@ -125,8 +126,8 @@ func TestManifest(t *testing.T) {
 }
 
 // TestCompiles: the package as a library, with no assembly but the system's, and each sample with the declarations of
-// Unity.cs. What the library uses is in .NET Standard 2.1: each type in testdata was compared with Mono's netstandard.dll of that version
-// (Surface.cs does it), which CI does not have.
+// Unity.cs and Entities.cs, for each version of Netcode for Entities. What the library uses is in .NET Standard 2.1: each type
+// in testdata was compared with Mono's netstandard.dll of that version (Surface.cs does it), which CI does not have.
 func TestCompiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -136,7 +137,16 @@ func TestCompiles(t *testing.T) {
 	if err != nil || len(samples) == 0 {
 		t.Fatal("no samples", err)
 	}
-	build(t, filepath.Join(dir, "samples.dll"), append(samples, "-target:library", "Unity.cs")...)
+	samples = append(samples, "-target:library", "Unity.cs", "Entities.cs")
+	build(t, filepath.Join(dir, "samples.dll"), samples...)
+	var assembly struct {
+		VersionDefines []struct{ Name, Expression, Define string }
+	}
+	readJSON(t, "../Samples~/Entities/Ferry.Samples.Entities.asmdef", &assembly)
+	if d := assembly.VersionDefines; len(d) != 1 || d[0].Name != "com.unity.netcode" || d[0].Expression != "7.0.0" {
+		t.Fatalf("%+v", assembly)
+	}
+	build(t, filepath.Join(dir, "samples7.dll"), append(samples, "-define:"+assembly.VersionDefines[0].Define)...)
 	out, err := compile(t, "Surface.cs")(library).Output()
 	if err != nil {
 		t.Fatal(err)
