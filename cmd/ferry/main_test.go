@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/test/ferrytest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
@@ -27,26 +27,12 @@ func TestMain(m *testing.M) {
 	// Under nohup SIGHUP is ignored, and programs would inherit that: a signal with a handler is
 	// not inherited as ignored.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
-	os.Exit(buildAndRun(m))
-}
-
-func buildAndRun(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "ferry-test-")
-	if err != nil {
+	var err error
+	if binary, err = ferrytest.Build(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
+		os.Exit(1)
 	}
-	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "ferry")
-	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
-		return 1
-	}
-	if err := os.Chmod(binary, 0o755); err != nil { // The umask may let a group write it, which an upgrade refuses.
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
+	ferrytest.Main(m)
 }
 
 // patience is how long anything may take that has to happen.

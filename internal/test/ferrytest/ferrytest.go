@@ -3,7 +3,9 @@ package ferrytest
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -36,11 +38,35 @@ var Build = sync.OnceValues(func() (path string, err error) {
 	if runtime.GOOS == "windows" {
 		path += ".exe"
 	}
-	if out, err := exec.Command("go", "build", "-o", path, "github.com/ferryrelay/ferry/cmd/ferry").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
+	if err = link(path); err != nil {
+		return "", err
 	}
 	return path, os.Setenv(binaryVariable, path)
 })
+
+// link writes ferry to a file. What go run has linked stays in the build cache, for all packages and the next run;
+// go build links each time, with debug information.
+func link(to string) error {
+	for range 2 {
+		out, err := exec.Command("go", "run", "-exec", "go version", "github.com/ferryrelay/ferry/cmd/ferry").CombinedOutput()
+		path, _, ok := strings.Cut(string(out), ": go1")
+		if err != nil || !ok {
+			return fmt.Errorf("go run: %w\n%s", err, out)
+		}
+		program, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) { // It has just been linked, in a directory that is gone: the next run names the one in the cache.
+			continue
+		}
+		if err == nil {
+			err = os.WriteFile(to, program, 0o755)
+		}
+		if err == nil {
+			err = os.Chmod(to, 0o755) // The umask may let a group write it, which an upgrade refuses.
+		}
+		return err
+	}
+	return errors.New("go run does not keep ferry in the build cache")
+}
 
 // Binary is [Build], and fails a test if there is an error.
 func Binary(t testing.TB) string {
