@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -56,11 +57,10 @@ func TestAdmit(t *testing.T) {
 	}
 	wantHost := alloc.AdmissionRequest{Caller: anna, Role: alloc.RoleHost, MaxConnections: 4, Region: "eu"}
 	wantJoiner := alloc.AdmissionRequest{Caller: anna, Role: alloc.RoleJoiner, Host: host.ID}
-	if len(asked) != 2 || asked[0] != wantHost || asked[1] != wantJoiner {
+	if !reflect.DeepEqual(asked, []alloc.AdmissionRequest{wantHost, wantJoiner}) {
 		t.Errorf("asked %+v", asked)
 	}
-	if len(events) != 2 || events[0] != (alloc.ReservationEvent{Request: wantHost, ID: host.ID}) ||
-		events[1] != (alloc.ReservationEvent{Request: wantJoiner, ID: joiner.ID}) {
+	if !reflect.DeepEqual(events, []alloc.ReservationEvent{{Request: wantHost, ID: host.ID}, {Request: wantJoiner, ID: joiner.ID}}) {
 		t.Errorf("events %+v", events)
 	}
 	asked = nil

@@ -35,17 +35,17 @@ type RegionScore struct {
 	HasRoom bool
 }
 
-// ChooseRegion returns the regions that Allocate accepts from a tenant, the best one first: of those
+// ChooseRegion returns the regions that Allocate accepts from a caller, the best one first: of those
 // with room for a host with maxConnections joiners, the one that most players reach, then the one
 // with the least latency of the worst player, then the one with the least mean. Regions without room
 // come last. Errors: ErrMaxConnections, ErrFull if no region has room, ErrNoRelay if there is no
 // region.
-func (s *Service) ChooseRegion(t Tenant, maxConnections int, players [][]Measurement) ([]RegionScore, error) {
+func (s *Service) ChooseRegion(c Caller, maxConnections int, players [][]Measurement) ([]RegionScore, error) {
 	if maxConnections < 1 || maxConnections > s.maxConnections {
 		return nil, fmt.Errorf("%w: %d is not within 1 to %d", ErrMaxConnections, maxConnections, s.maxConnections)
 	}
 	var all []RegionScore
-	for _, r := range s.RegionsOf(t) {
+	for _, r := range s.RegionsOf(c) {
 		score := scoreRegion(r.ID, players)
 		score.HasRoom = s.regions.haveRoom(r.ID, 1+maxConnections)
 		all = append(all, score)

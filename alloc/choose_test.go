@@ -55,7 +55,7 @@ func TestChooseRegion(t *testing.T) {
 			}
 			players = append(players, player)
 		}
-		scores, err := s.ChooseRegion(alloc.Tenant{}, 4, players)
+		scores, err := s.ChooseRegion(alloc.Caller{}, 4, players)
 		var got []string
 		for _, r := range scores {
 			got = append(got, r.Region)

@@ -13,11 +13,11 @@ type regions struct {
 // In a fleet these are the regions that have a live relay; there may be none.
 func (s *Service) Regions() []Region { return s.regions.all() }
 
-// RegionsOf returns the regions that Allocate accepts from a tenant, as Regions does.
-func (s *Service) RegionsOf(t Tenant) []Region { return only(s.regions.all(), s.regions.allowedIDs(t)) }
-
-func only(all []Region, ids []string) []Region {
-	if len(ids) == 0 {
+// RegionsOf returns the regions that Allocate accepts from a caller, as Regions does.
+func (s *Service) RegionsOf(c Caller) []Region {
+	all := s.regions.all()
+	ids, limited := s.regions.allowedIDs(c)
+	if !limited {
 		return all
 	}
 	var there []Region
@@ -40,11 +40,20 @@ func (r *regions) all() []Region {
 	return slices.Clone(r.fixed)
 }
 
-func (r *regions) allowedIDs(t Tenant) []string {
-	if r.allowed == nil {
-		return nil
+// allowedIDs returns the regions in which a caller may have hosts, in the order of its own list, if it has one.
+// False: all.
+func (r *regions) allowedIDs(c Caller) (ids []string, limited bool) {
+	if r.allowed != nil {
+		ids = r.allowed(c.Tenant)
 	}
-	return r.allowed(t)
+	switch {
+	case len(c.Regions) == 0:
+		return ids, len(ids) > 0
+	case len(ids) == 0:
+		return c.Regions, true
+	}
+	ofBoth := slices.DeleteFunc(slices.Clone(c.Regions), func(id string) bool { return !slices.Contains(ids, id) })
+	return ofBoth, true
 }
 
 func (r *regions) haveRoom(id string, seats int) bool {
@@ -52,17 +61,17 @@ func (r *regions) haveRoom(id string, seats int) bool {
 }
 
 // forHost returns the region to request from the relay, in a fleet the one that the caller
-// named, else by default the first. Of a tenant that may not use all, it is the first
+// named, else by default the first. Of a caller that may not use all, it is the first
 // allowed one.
-func (r *regions) forHost(t Tenant, named string) (string, error) {
-	if allowed := r.allowedIDs(t); len(allowed) > 0 {
+func (r *regions) forHost(c Caller, named string) (string, error) {
+	if allowed, limited := r.allowedIDs(c); limited {
 		switch {
 		case named != "" && !slices.Contains(allowed, named):
 			return "", ErrRegion
 		case named == "":
 			all := r.all()
 			i := slices.IndexFunc(allowed, func(id string) bool { return contains(all, id) })
-			if i < 0 && r.live != nil {
+			if i < 0 && r.live != nil && len(allowed) > 0 {
 				return "", ErrUnavailable // One of them may have a relay again.
 			}
 			if i < 0 {

@@ -214,7 +214,7 @@ func (s *Service) Allocate(ctx context.Context, c Caller, maxConnections int, re
 	if maxConnections < 1 || maxConnections > s.maxConnections {
 		return Reservation{}, fmt.Errorf("%w: %d is not within 1 to %d", ErrMaxConnections, maxConnections, s.maxConnections)
 	}
-	region, err := s.regions.forHost(c.Tenant, region)
+	region, err := s.regions.forHost(c, region)
 	if err != nil {
 		return Reservation{}, err
 	}

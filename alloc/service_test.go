@@ -335,12 +335,14 @@ func TestRegionsOfAFleet(t *testing.T) {
 	}
 }
 
-// TestAllowedRegions: a tenant with a list gets hosts in its regions only, without a name in
-// the first of the list that there is.
+// TestAllowedRegions: a tenant or a caller with a list gets hosts in its regions only, without a name in
+// the first of the list that there is. Of both lists it is what they have in common, in the caller's order.
 func TestAllowedRegions(t *testing.T) {
-	restricted := alloc.Tenant{Project: "restricted"}
 	lists := map[string][]string{"restricted": {"mars", "us", "eu"}, "nowhere": {"mars"}}
 	live := []alloc.Region{{ID: "asia"}, {ID: "eu"}, {ID: "us"}}
+	callerOf := func(project, regions string) alloc.Caller {
+		return alloc.Caller{Tenant: alloc.Tenant{Project: project}, Player: "p", Regions: strings.Fields(regions)}
+	}
 	for _, fleet := range []bool{false, true} {
 		relay := alloctest.NewRelay()
 		s := newTestService(t, relay, func(c *alloc.ServiceConfig) {
@@ -350,31 +352,36 @@ func TestAllowedRegions(t *testing.T) {
 			}
 			c.AllowedRegions = func(t alloc.Tenant) []string { return lists[t.Project] }
 		})
+		absent := alloc.ErrRegion // Of a fleet it may come back.
+		if fleet {
+			absent = alloc.ErrUnavailable
+		}
 		for _, c := range []struct {
-			project, region, want string
-			err                   error
+			project, ofCaller, region, want string
+			err                             error
 		}{
-			{"restricted", "", "us", nil}, {"restricted", "eu", "eu", nil}, {"restricted", "asia", "", alloc.ErrRegion},
-			{"other", "asia", "asia", nil},
+			{"restricted", "", "", "us", nil}, {"restricted", "", "eu", "eu", nil}, {"restricted", "", "asia", "", alloc.ErrRegion},
+			{"other", "", "asia", "asia", nil}, {"other", "mars eu", "", "eu", nil}, {"other", "eu", "asia", "", alloc.ErrRegion},
+			{"restricted", "asia eu us", "", "eu", nil}, {"restricted", "asia eu", "us", "", alloc.ErrRegion},
+			{"restricted", "asia eu", "asia", "", alloc.ErrRegion}, {"restricted", "asia", "", "", alloc.ErrRegion},
+			{"nowhere", "", "", "", absent}, {"other", "mars", "", "", absent},
 		} {
-			res, err := s.Allocate(t.Context(), alloc.Caller{Tenant: alloc.Tenant{Project: c.project}, Player: "p"}, 1, c.region)
+			res, err := s.Allocate(t.Context(), callerOf(c.project, c.ofCaller), 1, c.region)
 			if !errors.Is(err, c.err) || err == nil && res.Region != c.want {
-				t.Errorf("fleet %v, %s in %q: %q, %v; want %q, %v", fleet, c.project, c.region, res.Region, err, c.want, c.err)
+				t.Errorf("fleet %v, %+v: %q, %v", fleet, c, res.Region, err)
 			}
 		}
-		want := alloc.ErrRegion
-		if fleet {
-			want = alloc.ErrUnavailable
-		}
-		if _, err := s.Allocate(t.Context(), alloc.Caller{Tenant: alloc.Tenant{Project: "nowhere"}, Player: "p"}, 1, ""); !errors.Is(err, want) {
-			t.Errorf("fleet %v, no allowed region is there: %v, want %v", fleet, err, want)
-		}
-		var ids []string
-		for _, r := range s.RegionsOf(restricted) {
-			ids = append(ids, r.ID)
-		}
-		if strings.Join(ids, " ") != "eu us" || len(s.RegionsOf(alloc.Tenant{Project: "other"})) != 3 || len(live) != 3 || live[0].ID != "asia" {
-			t.Errorf("fleet %v: regions %v", fleet, ids)
+		for _, c := range []struct{ project, ofCaller, want string }{
+			{"restricted", "", "eu us"}, {"other", "", "asia eu us"}, {"other", "us asia", "asia us"}, {"restricted", "asia us", "us"},
+			{"restricted", "asia", ""}, {"nowhere", "", ""},
+		} {
+			var ids []string
+			for _, r := range s.RegionsOf(callerOf(c.project, c.ofCaller)) {
+				ids = append(ids, r.ID)
+			}
+			if strings.Join(ids, " ") != c.want {
+				t.Errorf("fleet %v, %+v: regions %v", fleet, c, ids)
+			}
 		}
 	}
 }

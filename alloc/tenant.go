@@ -64,6 +64,10 @@ type Caller struct {
 	// Tag is the program's own number for this reservation, zero for none. The events of the
 	// allocation have it, also after a restart: it is sealed into the connection data.
 	Tag uint64
+	// Regions are the ids of the regions in which the caller may have hosts, the preferred one first, as far as
+	// its tenant may: see ServiceConfig.AllowedRegions. Empty: all of the tenant's. A join and a host migration stay in
+	// the region of the match.
+	Regions []string
 	// Server marks a backend, which may act for all hosts of its tenant.
 	Server bool
 	// Address is the caller's address or network, the zero address if it is not

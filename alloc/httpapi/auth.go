@@ -33,6 +33,7 @@ type principal struct {
 	// individual: the player is one, not the holders of a static token, who may be many.
 	individual bool
 	tag        uint64
+	regions    []string
 }
 
 // Identity is a caller, as Config.Authenticate and Config.Identify return it.
@@ -44,12 +45,16 @@ type Identity struct {
 	Kind   Kind
 	// Tag is that of alloc.Caller: what it reserves has this number in the events of the engine.
 	Tag uint64
+	// Regions are those of alloc.Caller.
+	Regions []string
 }
 
 // toPrincipal returns the principal of the identity.
 func (i Identity) toPrincipal() principal {
 	name := []string{"token", i.Kind.String(), i.Tenant.Project, i.Tenant.Environment, i.Player}
-	return principal{name: strings.Join(name, "\x00"), tenant: i.Tenant, player: i.Player, kind: i.Kind, tag: i.Tag}
+	return principal{
+		name: strings.Join(name, "\x00"), tenant: i.Tenant, player: i.Player, kind: i.Kind, tag: i.Tag, regions: i.Regions,
+	}
 }
 
 // limitByNetwork gives the holders of a token that many players share limits of their own in each
@@ -167,7 +172,9 @@ func descriptionByte(r rune) rune {
 // migrate any ticket of one that names no player.
 func (p principal) caller(c callName) alloc.Caller {
 	server := p.kind == KindServer || p.anonymous && (c == callJoinCode || c == callMigrate || c == callLeave)
-	return alloc.Caller{Tenant: p.tenant, Player: p.player, Individual: p.individual, Tag: p.tag, Server: server}
+	return alloc.Caller{
+		Tenant: p.tenant, Player: p.player, Individual: p.individual, Tag: p.tag, Regions: p.regions, Server: server,
+	}
 }
 
 // maxPlayerName is the largest length in bytes of a player's name in a request.
@@ -221,7 +228,7 @@ func newTokenTable(tokens []Token) (tokenTable, error) {
 			errs = append(errs, fmt.Errorf("%w: tokens[%d]: %w", ErrConfig, i, err))
 			continue
 		}
-		table[key] = Identity{Tenant: t.tenant(), Player: t.PlayerName(), Kind: t.Kind}.toPrincipal()
+		table[key] = Identity{Tenant: t.tenant(), Player: t.PlayerName(), Kind: t.Kind, Regions: t.Regions}.toPrincipal()
 	}
 	return table, errors.Join(errs...)
 }
@@ -279,6 +286,8 @@ type Token struct {
 	Player string
 	// Kind is KindPlayer by default.
 	Kind Kind
+	// Regions are those of alloc.Caller.
+	Regions []string
 }
 
 // String returns kind, tenant and player, and no secret.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -482,7 +483,7 @@ func TestPrincipals(t *testing.T) {
 		}
 		return p
 	}
-	if find(tokenBert) != find("bert-again-0123456789") {
+	if !reflect.DeepEqual(find(tokenBert), find("bert-again-0123456789")) {
 		t.Error("two tokens of one player are two principals")
 	}
 	names := make(map[string]bool)

@@ -176,7 +176,7 @@ func (h *Handler) leave(ctx context.Context, r request) (answer, *api.Problem) {
 }
 
 func (h *Handler) regions(_ context.Context, r request) (answer, *api.Problem) {
-	regions := h.service.RegionsOf(r.caller.Tenant)
+	regions := h.service.RegionsOf(r.caller)
 	list := make([]api.Region, len(regions))
 	for i, region := range regions {
 		list[i] = api.Region{

@@ -29,7 +29,7 @@ func (h *Handler) chooseRegion(_ context.Context, r request) (answer, *api.Probl
 	if problem != nil {
 		return answer{}, problem
 	}
-	scores, err := h.service.ChooseRegion(r.caller.Tenant, cmp.Or(in.MaxConnections, 1), measured)
+	scores, err := h.service.ChooseRegion(r.caller, cmp.Or(in.MaxConnections, 1), measured)
 	if err != nil {
 		return answer{}, h.serviceProblem(r, err)
 	}

@@ -38,6 +38,7 @@ Examples:
 			&cli.StringFlag{Name: "environment", Usage: "`NAME` of the environment"},
 			&cli.StringFlag{Name: "player", Usage: "`NAME` of the player"},
 			&cli.StringFlag{Name: "kind", Usage: "`KIND`: player or server", Value: "player"},
+			&cli.StringSliceFlag{Name: "regions", Usage: "`ID` of a region in which the player may have hosts; default: all of the project"},
 			&cli.DurationFlag{Name: "for", Usage: "validity of the token", Value: 24 * time.Hour},
 			&cli.StringFlag{Name: "issuer", Usage: "`NAME` of the issuer", Value: identity.DevelopmentIssuer},
 			&cli.StringFlag{Name: "audience", Usage: "`NAME` of the audience", Value: identity.DevelopmentAudience},
@@ -71,7 +72,7 @@ func mintToken(cmd *cli.Command) (string, error) {
 		Secret: []byte(secret),
 		Identity: identity.Identity{
 			Tenant: alloc.Tenant{Project: cmd.String("project"), Environment: cmd.String("environment")},
-			Player: cmd.String("player"), Server: kind == "server",
+			Player: cmd.String("player"), Server: kind == "server", Regions: cmd.StringSlice("regions"),
 		},
 		Valid: cmd.Duration("for"), Issuer: cmd.String("issuer"), Audience: cmd.String("audience"), Now: time.Now(),
 	})

@@ -22,6 +22,7 @@ func TestValuesOfLists(t *testing.T) {
 	token := func(members string) string {
 		return "tokens:\n  - {secret: another-secret-of-the-tests, project: game, environment: test, " + members + "}"
 	}
+	const stores = "\nregion_stores:\n  - {region: us, code_symbol: T, store: 'redis://a'}"
 	const white = "begins or ends with white space"
 	for text, want := range map[string]string{
 		"allow_origins: ['https://a.example/']":                       `allow_origins: "https://a.example/" is not an origin`,
@@ -59,6 +60,10 @@ func TestValuesOfLists(t *testing.T) {
 		"quotas:\n  - {project: a, regions: [eu, '']}":  "quotas[0].regions: has an empty item",
 		"quotas:\n  - {project: a}\n  - {project: a}":   `quotas[1]: project "a" has one already`,
 		"quotas:\n  - {project: a, regions: [Default]}": "warning",
+
+		token("regions: [default]"):     "",
+		token("regions: [Default]"):     "warning",
+		token("regions: [eu]") + stores: `tokens[0]: region "eu" is not in region_stores`,
 
 		token("player: 'x '"): "tokens[0].player: " + white,
 		token("player: x") + "\n  - {secret: 'a-secret-of-the-tests ', project: game}":                 "tokens[1].secret: " + white,

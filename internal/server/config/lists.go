@@ -17,6 +17,8 @@ type Token struct {
 	Environment string `key:"environment" usage:"environment of the caller"`
 	Player      string `key:"player" usage:"{ID} of the player; empty: derived from the token"`
 	Kind        string `key:"kind" oneof:"player,server" usage:"kind of the caller: player (default), or server for a backend"`
+	// Regions is a list, as it is in the file.
+	Regions []string `key:"regions" usage:"ids of the regions in which the caller may have hosts, the preferred one first, of those of its project; empty: all of these"`
 }
 
 // Issuer describes an issuer of JSON Web Tokens that the API accepts. The preset,

@@ -321,7 +321,7 @@ tokens:
 		{Secret: "in-the-file-0123456789", Project: "game", Environment: "production", Kind: "server"},
 		{Secret: "from-a-file-0123456789", SecretFile: secret, Project: "game", Environment: "test", Player: "alice", Kind: "player"},
 	}
-	if len(l.Tokens) != 2 || l.Tokens[0] != want[0] || l.Tokens[1] != want[1] {
+	if !reflect.DeepEqual(l.Tokens, want) {
 		t.Errorf("tokens are %+v", l.Tokens)
 	}
 }

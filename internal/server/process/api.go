@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -124,7 +125,7 @@ func newAPI(c *config.Config, mode Mode, h httpapi.Config) (*httpapi.Handler, er
 	h.TrustedProxies, h.AllowOrigins = trustedProxies(c), origins(c)
 	for i, t := range c.Tokens {
 		token, err := apiToken(&t)
-		if err != nil {
+		if err = errors.Join(err, checkRegionNames(c, t.Regions)); err != nil {
 			return nil, fmt.Errorf("tokens[%d]: %w", i, err)
 		}
 		h.Tokens = append(h.Tokens, token)
@@ -134,7 +135,9 @@ func newAPI(c *config.Config, mode Mode, h httpapi.Config) (*httpapi.Handler, er
 
 func apiToken(t *config.Token) (httpapi.Token, error) {
 	kind, err := httpapi.ParseKind(t.Kind)
-	return httpapi.Token{Secret: string(t.Secret), Project: t.Project, Environment: t.Environment, Player: t.Player, Kind: kind}, err
+	return httpapi.Token{
+		Secret: string(t.Secret), Project: t.Project, Environment: t.Environment, Player: t.Player, Kind: kind, Regions: t.Regions,
+	}, err
 }
 
 func withWebSocket(api http.Handler, at *websocket.Transport) http.Handler {

@@ -276,11 +276,16 @@ func settingWarnings(c config.Config, mode Mode) (all []string) {
 	if mode.hasAPI() {
 		all = append(all, issuerWarnings(&c)...)
 	}
-	for i, q := range c.Quotas {
-		if !mode.isFleetMember() && len(q.Regions) > 0 && !slices.Contains(q.Regions, c.Region) {
-			all = append(all, fmt.Sprintf("quotas[%d]: project %q may have no host here: the region of this relay is %q, and its regions are %q",
-				i, q.Project, c.Region, q.Regions))
+	warnRegions := func(of string, regions []string) {
+		if !mode.isFleetMember() && len(regions) > 0 && !slices.Contains(regions, c.Region) {
+			all = append(all, fmt.Sprintf("%s may have no host here: the region of this relay is %q, and its regions are %q", of, c.Region, regions))
 		}
+	}
+	for i, q := range c.Quotas {
+		warnRegions(fmt.Sprintf("quotas[%d]: project %q", i, q.Project), q.Regions)
+	}
+	for i, t := range c.Tokens {
+		warnRegions(fmt.Sprintf("tokens[%d]: its holder", i), t.Regions)
 	}
 	if !mode.hasRelay() {
 		return all

@@ -19,6 +19,9 @@ func CheckToken(ctx context.Context, c *config.Config, token string, log *slog.L
 	for i, t := range c.Tokens {
 		if subtle.ConstantTimeCompare([]byte(token), []byte(t.Secret)) == 1 {
 			text := fmt.Sprintf("it is tokens[%d]: project %q, environment %q", i, t.Project, t.Environment)
+			if len(t.Regions) > 0 {
+				text += fmt.Sprintf(", regions %q", t.Regions)
+			}
 			return []Finding{{Subject: "token", State: stateOK, Text: text}}
 		}
 	}

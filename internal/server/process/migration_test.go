@@ -511,7 +511,7 @@ func TestMigratingCodes(t *testing.T) {
 }
 
 // TestMigrationInFleet: the same over two relays and two API processes, also while the relay
-// of the match drains.
+// of the match drains, and with players that may have a host in neither region: the match stays in its own.
 func TestMigrationInFleet(t *testing.T) {
 	t.Parallel()
 	k := newFleet(t)
@@ -525,13 +525,25 @@ func TestMigrationInFleet(t *testing.T) {
 		o := options(k.settings("api", rpc.Request{Role: rpc.RoleAPI}), API)
 		migration(&o.Config, crashy)
 		o.Config.Tokens[0].Kind = "player"
+		elsewhere := o.Config.Tokens[0]
+		elsewhere.Secret, elsewhere.Regions = lockedSecret, []string{"mars"}
+		o.Config.Tokens = append(o.Config.Tokens, elsewhere)
 		apis = append(apis, start(t, o))
 	}
 	for _, r := range apis {
 		testkit.Eventually(t, "both relays are known", func() bool { return len(r.frontEnd.fleet.Regions()) == 2 })
 	}
-	players, code := newMatch(t, 8, func(i int) *api.Client { return apis[i%2].caller(secret) })
-	// All share one token, so a player has to prove that it is the host.
+	players, code := newMatch(t, 8, func(i int) *api.Client {
+		if i >= 4 {
+			return apis[i%2].caller(lockedSecret)
+		}
+		return apis[i%2].caller(secret)
+	})
+	_, err := players[4].api.Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1, Region: "region0"})
+	if problem(err) != http.StatusBadRequest {
+		t.Errorf("a host of a player that may have none here: %v", err)
+	}
+	// The first share one token, so a player has to prove that it is the host.
 	for status, proof := range map[int][]byte{http.StatusBadRequest: nil, http.StatusNotFound: players[1].ticket.ConnectionData} {
 		err := players[1].api.Leave(t.Context(), api.LeaveRequest{AllocationID: players[0].ticket.ID.String(), ConnectionData: proof})
 		if p, ok := errors.AsType[*api.Problem](err); !ok || p.Status != status {

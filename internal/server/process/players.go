@@ -334,11 +334,8 @@ func (t *policy) setQuotas(c *config.Config, was *policy) (err error) {
 		if _, twice := limits[q.Project]; twice {
 			errs = append(errs, fmt.Errorf("quotas[%d]: project %q has one already", i, q.Project))
 		}
-		for _, region := range q.Regions {
-			isRegion := func(s config.RegionStore) bool { return s.Region == region }
-			if len(c.RegionStores) > 0 && !slices.ContainsFunc(c.RegionStores, isRegion) {
-				errs = append(errs, fmt.Errorf("quotas[%d]: region %q is not in region_stores", i, region))
-			}
+		if err := checkRegionNames(c, q.Regions); err != nil {
+			errs = append(errs, fmt.Errorf("quotas[%d]: %w", i, err))
 		}
 		limits[q.Project] = quota.Limits{
 			Allocations: q.Allocations, Players: q.Players, BytesPerSecond: int64(q.BytesPerSecond), Inactive: q.Inactive,
@@ -348,6 +345,17 @@ func (t *policy) setQuotas(c *config.Config, was *policy) (err error) {
 	}
 	t.guard, err = was.guard.With(limits)
 	return errors.Join(append(errs, err)...)
+}
+
+// checkRegionNames returns an error for a region that is not in region_stores, if there are any.
+func checkRegionNames(c *config.Config, regions []string) error {
+	for _, region := range regions {
+		isRegion := func(s config.RegionStore) bool { return s.Region == region }
+		if len(c.RegionStores) > 0 && !slices.ContainsFunc(c.RegionStores, isRegion) {
+			return fmt.Errorf("region %q is not in region_stores", region)
+		}
+	}
+	return nil
 }
 
 func issuers(c *config.Config) (all []identity.Issuer) {
@@ -389,7 +397,7 @@ func (t *policy) authenticate() func(context.Context, string) (httpapi.Identity,
 		if who.Server {
 			kind = httpapi.KindServer
 		}
-		return httpapi.Identity{Tenant: who.Tenant, Player: who.Player, Kind: kind}, nil
+		return httpapi.Identity{Tenant: who.Tenant, Player: who.Player, Kind: kind, Regions: who.Regions}, nil
 	}
 }
 

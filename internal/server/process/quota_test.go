@@ -1,10 +1,13 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +20,7 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
 	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/players/identity"
 	"github.com/ferryrelay/ferry/internal/server/players/quota"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
@@ -237,6 +241,80 @@ func TestReportedBandwidth(t *testing.T) {
 	}
 	if (quota.Limits{BytesPerSecond: 1}) == (quota.Limits{}) {
 		t.Error("a limit of bandwidth is none")
+	}
+}
+
+const lockedSecret = "token-of-certain-regions-0123"
+
+// TestRegionsOfToken: in a fleet, a token has hosts in its own regions only, of those of its project, whether it is a
+// static one or an issuer's, by each call that names or lists regions. It joins matches anywhere, within the quota.
+func TestRegionsOfToken(t *testing.T) {
+	t.Parallel()
+	k := newFleet(t)
+	for i, region := range []string{"eu", "us", "asia"} {
+		o := k.relayOptions(byte(i+1), region)
+		o.Config.Region = region
+		start(t, o)
+	}
+	o := options(k.settings("api", rpc.Request{Role: rpc.RoleAPI}), API)
+	c := &o.Config
+	c.Tokens = []config.Token{
+		{Secret: secret, Project: "open", Environment: "test", Kind: "player"},
+		{Secret: lockedSecret, Project: "open", Environment: "test", Kind: "player", Regions: []string{"us", "eu"}},
+	}
+	c.Issuers = []config.Issuer{{Preset: "development", HS256Key: config.Secret(strings.Repeat("k", 32))}}
+	c.Quotas = []config.Quota{{Project: "game", Regions: []string{"eu", "asia"}}}
+	a := start(t, o)
+	testkit.Within(t, time.Minute, "all regions", func() bool { return len(a.frontEnd.fleet.Regions()) == 3 })
+	mint := func(project string, regions ...string) string {
+		token, err := identity.Mint(identity.MintRequest{
+			Secret: []byte(strings.Repeat("k", 32)), Valid: time.Hour, Now: time.Now(),
+			Identity: identity.Identity{Tenant: alloc.Tenant{Project: project, Environment: "test"}, Player: "anna", Regions: regions},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	_, code := hostIn(t, a, "asia")
+	for name, c := range map[string]struct{ token, first, all string }{
+		"none":                         {secret, "", "asia eu us"},
+		"a static token's":             {lockedSecret, "us", "eu us"},
+		"an issuer's":                  {mint("open", "eu"), "eu", "eu"},
+		"a project's":                  {mint("game"), "eu", "asia eu"},
+		"of the project's":             {mint("game", "us", "asia", "eu"), "asia", "asia eu"},
+		"none of those of the project": {mint("game", "us"), "-", ""},
+	} {
+		caller := a.caller(c.token)
+		var listed []string
+		all, err := caller.Regions(t.Context())
+		for _, r := range all {
+			listed = append(listed, r.ID)
+		}
+		slices.Sort(listed)
+		if err != nil || strings.Join(listed, " ") != c.all {
+			t.Errorf("%s: listed are %v, %v, want %s", name, listed, err, c.all)
+		}
+		for _, region := range []string{"", "eu", "us", "asia"} {
+			got, err := caller.Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1, Region: region})
+			may := region == "" && c.first != "-" || region != "" && strings.Contains(c.all, region)
+			p, _ := errors.AsType[*api.Problem](err)
+			switch {
+			case may && (err != nil || got.Region != cmp.Or(region, c.first, got.Region)):
+				t.Errorf("%s, in %q: %q, %v", name, region, got.Region, err)
+			case !may && (p == nil || p.Status != http.StatusBadRequest || p.Code != api.CodeRegionNotFound):
+				t.Errorf("%s, in %q: %q, %v; want region not found", name, region, got.Region, err)
+			}
+		}
+		chosen, err := caller.ChooseRegion(t.Context(), api.ChooseRegionRequest{Players: []api.PlayerMeasurements{{Regions: []api.Measurement{
+			{Region: "asia", RTT: 30}, {Region: "us", RTT: 10}, {Region: "eu", RTT: 20},
+		}}}})
+		if len(chosen.Regions) != len(listed) || err == nil && !slices.Contains(listed, chosen.Region) {
+			t.Errorf("%s: chosen is %+v, %v", name, chosen, err)
+		}
+	}
+	if joined, err := a.caller(lockedSecret).Join(t.Context(), code); err != nil || joined.Region != "asia" {
+		t.Errorf("a join elsewhere: %q, %v", joined.Region, err)
 	}
 }
 

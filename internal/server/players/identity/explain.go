@@ -52,6 +52,9 @@ func (v *Verifier) Explain(ctx context.Context, token string) (all []Part) {
 	if ok {
 		id, err := known.identify(claims)
 		text := fmt.Sprintf("project %q, environment %q, player %q", id.Tenant.Project, id.Tenant.Environment, id.Player)
+		if len(id.Regions) > 0 {
+			text += fmt.Sprintf(", regions %q", id.Regions)
+		}
 		if err != nil {
 			text = fmt.Sprintf("aud is %q", claims["aud"])
 		}

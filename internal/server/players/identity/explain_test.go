@@ -26,6 +26,7 @@ func TestExplain(t *testing.T) {
 		says  string
 	}{
 		"good":           {good, nil, `project "game", environment "live", player "anna"`},
+		"regions":        {rs(with("regions", []string{"eu", "us"})), nil, `player "anna", regions ["eu" "us"]`},
 		"no token":       {"hello", map[string]error{"form": ErrMalformed}, "5 bytes"},
 		"nothing":        {"", map[string]error{"form": ErrMalformed}, ""},
 		"too large":      {rs(with("x", strings.Repeat("x", MaxToken))), map[string]error{"form": ErrMalformed}, ""},

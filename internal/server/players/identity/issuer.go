@@ -72,6 +72,7 @@ const (
 	claimProject     = "project"
 	claimEnvironment = "environment"
 	claimKind        = "kind"
+	claimRegions     = "regions" // of every issuer's tokens
 )
 
 // Development returns the rule for tokens of [Mint].
@@ -185,8 +186,33 @@ func (i *Issuer) identify(claims jwt.MapClaims) (Identity, error) {
 	if id.Player, err = claimText(claims, "sub"); err != nil {
 		return Identity{}, err
 	}
+	if id.Regions, err = regionsOf(claims); err != nil {
+		return Identity{}, err
+	}
 	id.Server, err = i.server(claims)
 	return id, err
+}
+
+// regionsOf returns the names in the claim regions. A claim without a name is an error: its issuer allows no region,
+// and not all.
+func regionsOf(claims jwt.MapClaims) (all []string, err error) {
+	claim, ok := claims[claimRegions]
+	if !ok {
+		return nil, nil
+	}
+	list, _ := claim.([]any)
+	for _, v := range list {
+		name, _ := v.(string)
+		if !isValidName(name) {
+			list = nil
+			break
+		}
+		all = append(all, name)
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%w: claim %s is not a list of one region or more", ErrRules, claimRegions)
+	}
+	return all, nil
 }
 
 func (i *Issuer) project(claims jwt.MapClaims, audience []string) (string, error) {
@@ -303,7 +329,7 @@ func Mint(m MintRequest) (string, error) {
 	case m.Valid <= 0:
 		return "", fmt.Errorf("%w: a token that is valid for %v", ErrConfig, m.Valid)
 	}
-	return jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
+	claims := jwt.MapClaims{
 		"iss":            cmp.Or(m.Issuer, DevelopmentIssuer),
 		"aud":            cmp.Or(m.Audience, DevelopmentAudience),
 		"sub":            m.Identity.Player,
@@ -312,5 +338,9 @@ func Mint(m MintRequest) (string, error) {
 		claimProject:     t.Project,
 		claimEnvironment: t.Environment,
 		claimKind:        kind,
-	}).SignedString(m.Secret)
+	}
+	if len(m.Identity.Regions) > 0 {
+		claims[claimRegions] = m.Identity.Regions
+	}
+	return jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString(m.Secret)
 }

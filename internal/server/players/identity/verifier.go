@@ -88,6 +88,8 @@ type Identity struct {
 	Tenant alloc.Tenant
 	Player string
 	Server bool
+	// Regions is the claim regions: those in which the holder may have hosts. Empty: all of its project.
+	Regions []string
 }
 
 // Verifier turns tokens into identities. It is immutable: [Verifier.With] returns one

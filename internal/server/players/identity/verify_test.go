@@ -5,9 +5,11 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"log/slog"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -55,7 +57,11 @@ func TestAlgorithms(t *testing.T) {
 		{jwt.SigningMethodRS256, strings.Repeat("r", maxKeyID+1), rsaKey, ErrKey},
 	} {
 		id, err := v.Verify(t.Context(), sign(t, c.method, c.id, c.key, good()))
-		if !errors.Is(err, c.want) || c.want == nil && (err != nil || id != anna) || c.want != nil && id != (Identity{}) {
+		want := Identity{}
+		if c.want == nil {
+			want = anna
+		}
+		if !errors.Is(err, c.want) || !reflect.DeepEqual(id, want) {
 			t.Errorf("%s with key %.10q: %+v, %v, want %v", c.method.Alg(), c.id, id, err, c.want)
 		}
 	}
@@ -96,7 +102,7 @@ func TestIssuersAreSeparate(t *testing.T) {
 	})
 	dev := with("iss", DevelopmentIssuer)
 	dev["aud"] = DevelopmentAudience
-	if id, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodHS256, "", secret, dev)); err != nil || id != anna {
+	if id, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodHS256, "", secret, dev)); err != nil || !reflect.DeepEqual(id, anna) {
 		t.Errorf("HS256 of its issuer: %+v, %v", id, err)
 	}
 	for name, token := range map[string]string{
@@ -148,9 +154,14 @@ func TestClaims(t *testing.T) {
 		"project is long":          {with("project", strings.Repeat("x", 57)), ErrRules},
 		"project with a line":      {with("project", "a\nb"), ErrRules},
 		"no environment":           {with("environment", nil), ErrRules},
+		"regions: none":            {with("regions", []string{}), ErrRules},
+		"regions: a text":          {with("regions", "eu"), ErrRules},
+		"regions: a number in it":  {with("regions", []any{"eu", 1}), ErrRules},
+		"regions: an empty name":   {with("regions", []string{"eu", ""}), ErrRules},
+		"regions: null":            {with("regions", json.RawMessage("null")), ErrRules},
 	} {
 		id, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodES256, "e", ecKey, c.claims))
-		if !errors.Is(err, c.want) || c.want == nil && (err != nil || id != anna) {
+		if !errors.Is(err, c.want) || c.want == nil && (err != nil || !reflect.DeepEqual(id, anna)) {
 			t.Errorf("%s: %+v, %v, want %v", name, id, err, c.want)
 		}
 	}
