@@ -37,7 +37,8 @@ func (v *Verifier) Explain(ctx context.Context, token string) (all []Part) {
 		if err != nil {
 			err = mapError(err)
 		}
-		add("signature", fmt.Sprintf("alg is %q, kid %q", t.Method.Alg(), t.Header["kid"]), err)
+		kid, _ := t.Header["kid"].(string)
+		add("signature", fmt.Sprintf("alg is %q, kid %q", t.Method.Alg(), kid), err)
 	}
 
 	err = jwt.NewValidator(v.timeRules()...).Validate(claims)

@@ -34,6 +34,7 @@ func TestExplain(t *testing.T) {
 		"cut off":        {good[:len(good)-8], map[string]error{"form": ErrMalformed}, "bytes that are not a JSON Web Token"},
 		"another key": {sign(t, jwt.SigningMethodRS256, "r", smallRSA, with("x", 1)),
 			map[string]error{"signature": ErrSignature}, `alg is "RS256", kid "r"`},
+		"no key id":       {sign(t, jwt.SigningMethodRS256, "", rsaKey, with("x", 1)), map[string]error{"signature": ErrKey}, `kid ""`},
 		"unknown key":     {sign(t, jwt.SigningMethodRS256, "x", rsaKey, with("x", 1)), map[string]error{"signature": ErrKey}, `kid "x"`},
 		"a secret":        {sign(t, jwt.SigningMethodHS256, "r", secret, with("x", 1)), map[string]error{"signature": ErrAlgorithm}, ""},
 		"expired":         {rs(with("exp", past)), map[string]error{"time": ErrExpired}, "exp was 1h"},
