@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/ping"
 	"github.com/ferryrelay/ferry/internal/base/keyfile"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/process"
@@ -50,21 +51,31 @@ Examples:
    ferry check --config ferry.yaml --machine --running
    ferry check --role api -c ferry.yaml
    ferry check -c ferry.yaml --token -
+   ferry check --relay relay.example.org:7777
    FERRY_REGION=eu ferry check -c ferry.yaml --max-connections 20`,
 		Flags: append(config.Flags(config.Serve()),
 			roleFlag(),
 			&cli.BoolFlag{Name: "machine", Usage: "check this machine as well"},
 			&cli.BoolFlag{Name: "running", Usage: "check the running process as well"},
 			&cli.StringFlag{Name: "token", Usage: "say why the token in `FILE`, or - for standard input, is accepted or not", TakesFile: true},
-			&cli.BoolFlag{Name: "json", Usage: "write the findings of --machine, --running and --token as a JSON array"}),
+			&cli.StringFlag{Name: "relay", Usage: "say what the router and the network here do to the relay at `HOST:PORT`"},
+			&cli.BoolFlag{Name: "json", Usage: "write the findings of --machine, --running, --token and --relay as a JSON array"}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			machine, running := cmd.Bool("machine"), cmd.Bool("running")
-			token := cmd.String("token")
+			token, relay := cmd.String("token"), cmd.String("relay")
 			switch {
+			case relay != "" && (machine || running || token != ""):
+				return usage(cmd, errors.New("--relay goes without --machine, --running and --token"))
+			case relay != "":
+				all, err := ping.ReachOf(ctx, relay)
+				if err != nil {
+					return fmt.Errorf("--relay: %w", err)
+				}
+				return s.printFindings(reachFindings(all), cmd.Bool("json"))
 			case token != "" && (machine || running):
 				return usage(cmd, errors.New("--token goes without --machine and --running"))
 			case cmd.Bool("json") && !machine && !running && token == "":
-				return usage(cmd, errors.New("--json is for --machine, --running and --token"))
+				return usage(cmd, errors.New("--json is for --machine, --running, --token and --relay"))
 			}
 			loaded, mode, because, err := loadForRole(cmd, s.environ)
 			if _, isUsage := errors.AsType[usageError](err); isUsage {
@@ -88,6 +99,32 @@ Examples:
 			return s.checkSettings(loaded, mode, because, err)
 		},
 	})
+}
+
+// reachFindings has two lines for each address: UDP and TCP.
+func reachFindings(all []ping.Reach) (found []process.Finding) {
+	for _, r := range all {
+		udp := process.Finding{Subject: "udp " + r.Addr, State: "ok",
+			Text: fmt.Sprintf("%d of %d probes were answered, after %.1f ms", r.UDP.Received, r.UDP.Sent, r.UDP.RTT.Seconds()*1e3)}
+		tcp := process.Finding{Subject: "tcp " + r.Addr, State: "ok",
+			Text: fmt.Sprintf("a WebSocket (%s) opens in %.1f ms", r.Scheme, r.Opened.Seconds()*1e3)}
+		switch {
+		case r.UDP.Sent == 0 && len(all) > 1:
+			udp.State, udp.Text = "skipped", r.UDP.Err.Error()
+			tcp.State, tcp.Text = "skipped", "as UDP"
+		case r.UDP.Received == 0:
+			udp.State, udp.Text = "problem", r.UDP.Err.Error()
+			udp.Do = "let the router and firewall here send UDP to this port and take the answers; over wss players get in without UDP"
+		case r.UDP.Received < r.UDP.Sent:
+			udp.State, udp.Do = "advice", "repeat it, also by wire: games notice what the way loses"
+		}
+		if r.WebSocket != nil && tcp.State == "ok" {
+			tcp.State, tcp.Text = "problem", "no WebSocket opens: "+r.WebSocket.Error()
+			tcp.Do = "let the router, firewall and proxy here pass TCP to this port unchanged; games need it for the API, ws and wss"
+		}
+		found = append(found, udp, tcp)
+	}
+	return found
 }
 
 // readTokenFrom returns the content of a file, or of standard input. The error is without the name, which may be the

@@ -256,6 +256,40 @@ func TestPingUsage(t *testing.T) {
 	}
 }
 
+// TestCheckRelay: UDP and TCP are judged apart, for each address of the name, and a proxy that answers by itself is none.
+func TestCheckRelay(t *testing.T) {
+	t.Parallel()
+	_, at := dev(t)
+	web := strings.TrimPrefix(at["http"], "http://")
+	page := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(page.Close)
+	for _, c := range []struct {
+		relay string
+		code  int
+		says  []string
+	}{
+		{at["udp"], exitFailed, []string{"ok       udp " + at["udp"] + ": ", " probes were answered", "problem  tcp " + at["udp"], "refused"}},
+		{web, exitFailed, []string{"problem  udp " + web, "no answer", "-> let the router", "ok       tcp " + web + ": a WebSocket (ws) opens"}},
+		{page.Listener.Addr().String(), exitFailed, []string{"problem  tcp", "101 but got 404"}},
+		{strings.Replace(web, "127.0.0.1", "localhost", 1), exitFailed, []string{"udp " + web, "tcp " + web}},
+		{"relay.invalid:7777", exitFailed, []string{"--relay: lookup relay.invalid"}},
+		{"127.0.0.1", exitFailed, []string{"missing port"}},
+	} {
+		var text string
+		if !testkit.Poll(testkit.WaitLimit, func() bool { // A late answer counts as none.
+			code, stdout, stderr := ferry(t.Context(), "check", "--relay", c.relay)
+			text = stdout + stderr
+			return code == c.code && contains(text, c.says)
+		}) {
+			t.Errorf("ferry check --relay %s:\n%s", c.relay, text)
+		}
+	}
+	code, _, stderr := ferry(t.Context(), "check", "--relay", web, "--machine")
+	if code != exitUsage || !strings.Contains(stderr, "--relay goes without") {
+		t.Errorf("beside --machine: %d, %s", code, stderr)
+	}
+}
+
 func contains(row string, words []string) bool {
 	for _, w := range words {
 		if !strings.Contains(row, w) {
