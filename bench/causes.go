@@ -116,6 +116,9 @@ func (r *Result) addServerCauses() {
 	r.addCause(LimitServer, r.Blocked > 0, "%d datagrams were not sent: the relay had ended their connection or did not read from it; "+
 		"its receive buffers were full for %v in all.", r.Blocked, roundDigits(conns.WindowClosed))
 	r.addCause(LimitServer, lost > 0, "%d datagrams were lost between the generator's sockets%s%s.", lost, buffers, r.Relay.dropText())
+	if k := r.Keepalives; k.Answered > 0 {
+		r.addCause(LimitServer, k.Answered < k.Sent, "%d of %d keep-alives were not answered.", k.Sent-k.Answered, k.Sent)
+	}
 	for _, c := range []struct {
 		n    uint64
 		what string

@@ -33,7 +33,7 @@ const (
 	ShapePairs Shape = "pairs" // many unrelated hosts with one player each
 	ShapeStar  Shape = "star"  // matches of one host and Players players
 	ShapeChurn Shape = "churn" // sessions that come and go, with pairs in the background
-	ShapeIdle  Shape = "idle"  // very many pairs, nearly silent
+	ShapeIdle  Shape = "idle"  // very many pairs, silent but for keep-alives, of which each plays a second in the end
 )
 
 // Direction says which way datagrams go in a match.
@@ -95,7 +95,8 @@ type Config struct {
 	// Payload is the content of a datagram in bytes. Default 112, 24 to 1,434.
 	Payload int
 
-	// Duration of the measured interval. Default 10 s, 1 ms to 1 h.
+	// Duration of the measured interval. Default 10 s, 1 ms to 1 h. With ShapeIdle it is the time of
+	// silence, and what each pair plays after it is measured.
 	Duration time.Duration
 	// Warmup precedes Duration and does not count. Default 2 s, at most 1 h; [None]: there is none.
 	Warmup time.Duration
@@ -228,7 +229,33 @@ func (cfg Config) withDefaults(d Dialect) (Config, error) {
 		cfg.Endpoints.Family = cmp.Or(cfg.Endpoints.Family, FamilyIPv4)
 		cfg.Endpoints.Sources = benchrig.DefaultSources(benchrig.Family(cfg.Endpoints.Family))
 	}
-	return cfg, cfg.check(d)
+	if err := cfg.check(d); err != nil {
+		return cfg, err
+	}
+	if cfg.Shape == ShapeIdle {
+		cfg.Rate = playDatagrams * float64(cfg.flows()) / cfg.playTime().Seconds()
+	}
+	return cfg, nil
+}
+
+const (
+	// playDatagrams is how many each flow of the shape idle sends in the end: one that is lost is no
+	// endpoint that is gone.
+	playDatagrams = 4
+	// playRate is the most that all of them send per second.
+	playRate = 20_000
+)
+
+// playTime is a second, or more for very many pairs.
+func (cfg *Config) playTime() time.Duration {
+	return max(time.Second, time.Duration(float64(playDatagrams*cfg.flows())/playRate*1e9))
+}
+
+func (cfg *Config) flows() int {
+	if cfg.Direction == DirectionBoth {
+		return 2 * cfg.Matches * cfg.Players
+	}
+	return cfg.Matches * cfg.Players
 }
 
 func (cfg *Config) endpoints() int { return cfg.Matches * (1 + cfg.Players) }
@@ -290,7 +317,6 @@ func (cfg *Config) conflicts(d Dialect) []conflict {
 	c, connects := d.(benchrig.Connector)
 	e := &cfg.Endpoints
 	udp, churn := e.Transport == TransportUDP, cfg.Shape == ShapeChurn
-	flows := 2 * cfg.Matches * cfg.Players
 	return []conflict{
 		{cfg.Churn.ReplaceRate > 0 && !replaces, d.Name() + " cannot replace matches"},
 		{cfg.Churn.ReplaceRate > 0 && (cfg.Rate == 0 || cfg.BindRate > 0 || e.Sources.IsSingleIP() ||
@@ -300,8 +326,10 @@ func (cfg *Config) conflicts(d Dialect) []conflict {
 		{churn && !plays, d.Name() + " cannot play sessions"},
 		{churn && cfg.Churn.SessionRate <= 0, "the shape churn needs a session rate"},
 		{churn && !udp, fmt.Sprintf("the sessions of shape churn are over udp, not %s", e.Transport)},
+		{cfg.Shape == ShapeIdle && (cfg.Rate > 0 || cfg.Window > 0 || cfg.BindRate > 0),
+			"the shape idle has neither Rate, Window nor BindRate"},
 		{cfg.Rate > 0 && cfg.Window > 0, "Rate and Window exclude each other"},
-		{cfg.Window*flows > maxCredits, fmt.Sprintf("a window of %d for %d flows, limit %d in all", cfg.Window, flows, maxCredits)},
+		{cfg.Window*cfg.flows() > maxCredits, fmt.Sprintf("a window of %d for %d flows, limit %d in all", cfg.Window, cfg.flows(), maxCredits)},
 		{FamilyOf(e.Sources.Addr()) != e.Family, fmt.Sprintf("sources %v are not of the family %s", e.Sources, e.Family)},
 		{!udp && !(connects && c.Carries(benchrig.Transport(e.Transport))),
 			fmt.Sprintf("%s has no meaning over %s, only over udp", d.Name(), e.Transport)},

@@ -120,6 +120,7 @@ func TestConfigRefused(t *testing.T) {
 		"large":       {Payload: maxPayload + 1},
 		"players":     {Shape: ShapeStar, Players: 256},
 		"both loops":  {Rate: 1, Window: 1},
+		"idle rate":   {Shape: ShapeIdle, Rate: 1},
 		"window":      {Window: maxWindow, Matches: 200},
 		"rate":        {Rate: -1},
 		"duration":    {Duration: 2 * time.Hour},

@@ -3,10 +3,12 @@ package bench_test
 import (
 	"encoding/json"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -169,13 +171,108 @@ func TestFerryTraffic(t *testing.T) {
 	}
 }
 
+// silentBox is a box between endpoints and a relay: it passes all on, until it is told to lie. Then it
+// passes nothing on, and answers a PING by itself if it fakes.
+type silentBox struct {
+	fakes bool
+	lies  atomic.Bool
+}
+
+func (b *silentBox) listen(t *testing.T, relay netip.AddrPort) netip.AddrPort {
+	t.Helper()
+	front, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	behind := map[netip.AddrPort]*net.UDPConn{} // by endpoint
+	var running sync.WaitGroup
+	t.Cleanup(func() { front.Close(); running.Wait() })
+	running.Go(func() {
+		defer func() {
+			for _, c := range behind {
+				c.Close()
+			}
+		}()
+		buf := make([]byte, 2048)
+		for {
+			n, from, err := front.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			if b.lies.Load() {
+				if t, _ := proto.ParseType(buf[:n]); b.fakes && t == proto.TypePing {
+					_, _ = front.WriteToUDPAddrPort(buf[:n], from)
+				}
+				continue
+			}
+			c := behind[from]
+			if c == nil {
+				if c, err = net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(relay)); err != nil {
+					t.Error(err)
+					return
+				}
+				behind[from] = c
+				running.Go(func() {
+					buf := make([]byte, 2048)
+					for {
+						n, err := c.Read(buf)
+						if err != nil {
+							return
+						}
+						_, _ = front.WriteToUDPAddrPort(buf[:n], from)
+					}
+				})
+			}
+			_, _ = c.Write(buf[:n])
+		}
+	})
+	return netip.MustParseAddrPort(front.LocalAddr().String())
+}
+
+// TestFerryIdle: whether endpoints are still there after a silence is what they play, not the answers to their
+// keep-alives, which a box in between may fake.
 func TestFerryIdle(t *testing.T) {
-	d, _ := newFerry(t, enginetest.StartIdle(t, 0))
-	cfg := ferryConfig(bench.ShapeIdle)
-	cfg.Rate, cfg.Endpoints.Keepalive, cfg.Drain = 0, 50*time.Millisecond, 10*time.Millisecond
-	r := run(t, cfg, d)
-	if r.Sent != 0 || r.Keepalives < 16 || len(r.Errors) != 0 {
-		t.Errorf("sent %d, %d keep-alives, errors %v", r.Sent, r.Keepalives, r.Errors)
+	t.Parallel()
+	for name, c := range map[string]struct {
+		box    *silentBox
+		lies   bool
+		absent uint64
+	}{
+		"honest": {box: &silentBox{}}, "stopped": {box: &silentBox{}, lies: true, absent: 32},
+		"faked PONGs": {box: &silentBox{fakes: true}, lies: true, absent: 32},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			relay := enginetest.StartIdle(t, 0)
+			base, _ := serveAPI(t, relay)
+			d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base, Relay: c.box.listen(t, relay.Addr())})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg := ferryConfig(bench.ShapeIdle)
+			cfg.Rate, cfg.Endpoints.Keepalive, cfg.Duration, cfg.Drain = 0, 100*time.Millisecond, 2*time.Second, time.Second
+			cfg.Progress.Second = func(s bench.Second) {
+				if s.At == -2 && c.lies { // a second of silence is over
+					c.box.lies.Store(true)
+				}
+			}
+			r := run(t, cfg, d)
+			k := r.Keepalives
+			if r.Offered != 48*4 || r.Load.Endpoints != 32 || r.Gaps.Endpoints != 32 || r.Gaps.Absent != c.absent || len(r.Errors) != 0 {
+				t.Errorf("%d of %d offered are delivered, gaps %+v, errors %v", r.Delivered, r.Offered, r.Gaps, r.Errors)
+			}
+			if k.Sent < 32 || k.Answered == 0 || k.Latency.Samples == 0 || k.Latency.Samples > k.Answered || k.Latency.P50 <= 0 ||
+				(k.Answered < k.Sent) != (c.lies && !c.box.fakes) {
+				t.Errorf("keep-alives %+v", k)
+			}
+			if r.CausedBy(bench.LimitServer) != c.lies {
+				t.Errorf("causes %v", r.Causes)
+			}
+			r.Valid = true // The machine may be busy.
+			if missed := bench.Missed(nil, &r); (len(missed) == 1) != c.lies || c.lies && missed[0].String() != "absent<=0" {
+				t.Errorf("without conditions fails %v", missed)
+			}
+		})
 	}
 }
 

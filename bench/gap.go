@@ -9,6 +9,7 @@ type Gaps struct {
 	Endpoint  time.Duration `json:"endpointNs"` // the longest of a single endpoint
 	Endpoints uint64        `json:"endpoints"`  // to which datagrams were due
 	Over      uint64        `json:"over"`       // of those, with one of more than GapOver
+	Absent    uint64        `json:"absent"`     // of those, to which nothing was delivered in the whole run
 }
 
 // GapOver is the time above which Gaps.Over counts an endpoint.
@@ -60,6 +61,9 @@ func (r *recorder) reportGaps(end int64) *Gaps {
 		p := &r.gaps.endpoints[i]
 		if !p.used {
 			continue
+		}
+		if p.last == 0 {
+			report.Absent++
 		}
 		p.deliver(end, end)
 		report.Endpoints++

@@ -63,7 +63,11 @@ func newGenerator(cfg *Config, rig *benchrig.Rig, run uint32) *generator {
 	}
 	g.loop = newCredits(len(g.flows), cfg.Window)
 	g.times = newPhases(cfg) // From here on little time may pass.
-	g.schedule = newSchedule(cfg, g.times.start, &rig.Plan)
+	from := g.times.start
+	if cfg.Shape == ShapeIdle {
+		from = g.times.measure
+	}
+	g.schedule = newSchedule(cfg, from, &rig.Plan)
 	g.recorder = newRecorder(&g.times, g.schedule, rig)
 	g.sender.recorder = g.recorder
 	g.reconnector = newReconnector(g)
@@ -129,7 +133,7 @@ func (g *generator) runMaintenance(ctx context.Context, now int64) {
 }
 
 func (g *generator) sendKeepalive(ep int) {
-	if g.sender.sendKeepalive(ep) && g.replacer != nil {
+	if g.sender.sendKeepalive(ep, sock.Now() < g.times.end) && g.replacer != nil {
 		g.replacer.lastActive[ep] = sock.Now()
 	}
 }
@@ -247,6 +251,9 @@ func (g *generator) countOther(pkt []byte, from endpoint.Endpoint, stamped bool,
 	}
 	switch name {
 	case "", benchrig.Accepted:
+		return
+	case benchrig.Alive:
+		g.keep.recordAnswer(ep, now)
 		return
 	case benchrig.Answer:
 		g.binds.recordAnswer(int(ep), now)

@@ -3,9 +3,18 @@ package bench
 import (
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
+
 	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
+
+// Keepalives are those that silent endpoints sent before the end of the measured interval.
+type Keepalives struct {
+	Sent     uint64  `json:"sent"`
+	Answered uint64  `json:"answered"` // some dialects have no answers
+	Latency  Latency `json:"latency"`  // of the answers
+}
 
 // keepaliveTimer finds the endpoints that were silent. The generator's goroutine owns it.
 type keepaliveTimer struct {
@@ -13,10 +22,19 @@ type keepaliveTimer struct {
 	lastSent  []int64 // by endpoint
 	cursor    int
 	lastCheck int64
+
+	asked    []int64  // by endpoint: when the last one was sent
+	waiting  []uint16 // by endpoint: those without an answer
+	sent     uint64
+	answered uint64
+	latency  *hdrhistogram.Histogram
 }
 
 func newKeepaliveTimer(r *benchrig.Rig, after time.Duration) keepaliveTimer {
-	k := keepaliveTimer{lastSent: make([]int64, len(r.Endpoints))}
+	k := keepaliveTimer{
+		lastSent: make([]int64, len(r.Endpoints)), asked: make([]int64, len(r.Endpoints)), waiting: make([]uint16, len(r.Endpoints)),
+		latency: newHistogram(3),
+	}
 	now := sock.Now()
 	for i := range r.Endpoints {
 		e := &r.Endpoints[i]
@@ -34,6 +52,27 @@ func newKeepaliveTimer(r *benchrig.Rig, after time.Duration) keepaliveTimer {
 	}
 	k.lastCheck = now
 	return k
+}
+
+func (k *keepaliveTimer) recordSent(ep int, now int64) {
+	k.asked[ep] = now
+	k.waiting[ep]++
+	k.sent++
+}
+
+func (k *keepaliveTimer) recordAnswer(ep int32, now int64) {
+	if ep < 0 || k.waiting[ep] == 0 {
+		return
+	}
+	if k.waiting[ep] == 1 { // It is known which one is answered.
+		record(k.latency, now-k.asked[ep])
+	}
+	k.waiting[ep]--
+	k.answered++
+}
+
+func (k *keepaliveTimer) report() Keepalives {
+	return Keepalives{Sent: k.sent, Answered: k.answered, Latency: newLatency(k.latency, 0, false)}
 }
 
 // due looks at all endpoints in an eighth of the time of silence.

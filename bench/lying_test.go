@@ -326,21 +326,21 @@ func TestGaps(t *testing.T) {
 		want  Gaps
 	}{
 		"none":          {lyingConfig(), nil, Gaps{Endpoints: 10}},
-		"a restart":     {lyingConfig(), between(3*time.Second, 3*time.Second+restart, all, nil), Gaps{restart, restart, 10, 10}},
-		"two of a star": {star, between(3*time.Second, 3*time.Second+restart, all, nil), Gaps{restart, restart, 10, 10}},
-		"one direction": {up, between(3*time.Second, 3*time.Second+restart, all, nil), Gaps{restart, restart, 5, 5}},
+		"a restart":     {lyingConfig(), between(3*time.Second, 3*time.Second+restart, all, nil), Gaps{restart, restart, 10, 10, 0}},
+		"two of a star": {star, between(3*time.Second, 3*time.Second+restart, all, nil), Gaps{restart, restart, 10, 10, 0}},
+		"one direction": {up, between(3*time.Second, 3*time.Second+restart, all, nil), Gaps{restart, restart, 5, 5, 0}},
 		"one flow": {lyingConfig(), between(time.Second, 4*time.Second, func(s sent) bool { return s.flow == 3 }, nil),
-			Gaps{0, 3 * time.Second, 10, 1}},
+			Gaps{0, 3 * time.Second, 10, 1, 0}},
 		"under a second": {lyingConfig(), between(time.Second, 1900*time.Millisecond, all, nil),
-			Gaps{900 * time.Millisecond, 900 * time.Millisecond, 10, 0}},
-		"held back":      {lyingConfig(), held, Gaps{2 * time.Second, 2 * time.Second, 10, 10}},
-		"until the end":  {lyingConfig(), between(7*time.Second, time.Hour, all, nil), Gaps{3 * time.Second, 3 * time.Second, 10, 10}},
-		"from the start": {lyingConfig(), between(-time.Hour, 3*time.Second, all, nil), Gaps{3 * time.Second, 3 * time.Second, 10, 10}},
-		"always":         {lyingConfig(), between(-time.Hour, time.Hour, all, nil), Gaps{10 * time.Second, 10 * time.Second, 10, 10}},
+			Gaps{900 * time.Millisecond, 900 * time.Millisecond, 10, 0, 0}},
+		"held back":      {lyingConfig(), held, Gaps{2 * time.Second, 2 * time.Second, 10, 10, 0}},
+		"until the end":  {lyingConfig(), between(7*time.Second, time.Hour, all, nil), Gaps{3 * time.Second, 3 * time.Second, 10, 10, 0}},
+		"from the start": {lyingConfig(), between(-time.Hour, 3*time.Second, all, nil), Gaps{3 * time.Second, 3 * time.Second, 10, 10, 0}},
+		"always":         {lyingConfig(), between(-time.Hour, time.Hour, all, nil), Gaps{10 * time.Second, 10 * time.Second, 10, 10, 10}},
 		"in the warm-up": {lyingConfig(), between(-time.Hour, 0, all, nil), Gaps{Endpoints: 10}},
 		"rarely due":     {slow, nil, Gaps{Endpoints: 10}},
 		"traffic":        {traffic, nil, Gaps{Endpoints: 3}}, // Nothing is due to the first player.
-		"traffic held":   {traffic, held, Gaps{2 * time.Second, 2 * time.Second, 3, 3}},
+		"traffic held":   {traffic, held, Gaps{2 * time.Second, 2 * time.Second, 3, 3, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -355,8 +355,9 @@ func TestGaps(t *testing.T) {
 			}
 			near("longest", r.Gaps.Longest, c.want.Longest)
 			near("of an endpoint", r.Gaps.Endpoint, c.want.Endpoint)
-			if r.Gaps.Endpoints != c.want.Endpoints || r.Gaps.Over != c.want.Over {
-				t.Errorf("%d of %d endpoints, want %d of %d", r.Gaps.Over, r.Gaps.Endpoints, c.want.Over, c.want.Endpoints)
+			if r.Gaps.Endpoints != c.want.Endpoints || r.Gaps.Over != c.want.Over || r.Gaps.Absent != c.want.Absent {
+				t.Errorf("%d of %d endpoints, %d absent, want %d of %d, %d absent", r.Gaps.Over, r.Gaps.Endpoints, r.Gaps.Absent,
+					c.want.Over, c.want.Endpoints, c.want.Absent)
 			}
 			for condition, want := range map[string]bool{"gap<1s": c.want.Endpoint < time.Second, "gap<1m": true} {
 				if _, ok := parsed(t, condition)[0].Check(&r); ok != want {

@@ -34,8 +34,12 @@ type reading struct {
 }
 
 func newObserver(g *generator, serverPID int) *observer {
+	marks := []int64{g.times.measure, g.times.end}
+	if g.cfg.Shape == ShapeIdle {
+		marks = []int64{g.times.idle, g.times.measure}
+	}
 	return &observer{
-		cfg: g.cfg, recorder: g.recorder, marks: []int64{g.times.measure, g.times.end}, end: g.times.end,
+		cfg: g.cfg, recorder: g.recorder, marks: marks, end: g.times.end,
 		serverPID: serverPID, generatorPID: os.Getpid(), before: readSystem(),
 	}
 }

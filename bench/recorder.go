@@ -18,6 +18,7 @@ const startDelay = int64(20 * time.Millisecond)
 // generator's goroutine owns them; an interrupt moves end and stop forward.
 type phases struct {
 	start, measure, end, stop int64
+	idle                      int64 // when the silence before measure begins, in the shape idle
 	drain                     int64
 	interrupted               bool
 }
@@ -26,6 +27,10 @@ func newPhases(cfg *Config) phases {
 	p := phases{start: sock.Now() + startDelay, drain: int64(cfg.Drain)}
 	p.measure = p.start + int64(cfg.Warmup)
 	p.end = p.measure + int64(cfg.Duration)
+	if cfg.Shape == ShapeIdle {
+		p.idle, p.measure = p.measure, p.end
+		p.end += int64(cfg.playTime())
+	}
 	p.stop = p.end + p.drain
 	return p
 }
@@ -64,7 +69,7 @@ type counters struct {
 	corrupt, misdelivered                        uint64
 	sendCalls, sendEntries, recvCalls, recvSlots uint64
 	busy                                         int64  // ns
-	keepalives, arrived                          uint64 // whole run
+	arrived                                      uint64 // whole run
 }
 
 // second has the counters of one second by the clock. They are final once

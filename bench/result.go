@@ -29,8 +29,8 @@ type Result struct {
 	Connections *Connections `json:"connections,omitempty"`
 	System      System       `json:"system"`
 
-	Binds      *Calls `json:"binds,omitempty"` // with Config.BindRate
-	Keepalives uint64 `json:"keepalives"`      // sent, whole run
+	Binds      *Calls     `json:"binds,omitempty"` // with Config.BindRate
+	Keepalives Keepalives `json:"keepaliveStats"`
 
 	Churn *Churn `json:"churn,omitempty"` // shape churn only
 	// Recovery is about endpoints that were bound again. Nil: none.
@@ -136,7 +136,7 @@ type Setup struct {
 
 // Second is one second by the clock, in which datagrams were due, sent, or arrived.
 type Second struct {
-	At        int           `json:"at"`        // seconds since the start of the measured interval; negative in the warm-up
+	At        int           `json:"at"`        // seconds since the start of the measured interval; negative before it
 	Offered   uint64        `json:"offered"`   // due by the schedule in this second
 	Sent      uint64        `json:"sent"`      // taken by the kernel
 	Delivered uint64        `json:"delivered"` // arrived, each once
@@ -145,7 +145,8 @@ type Second struct {
 	Max       time.Duration `json:"maxNs"`
 }
 
-// Process is the use of the machine by one process over the measured interval.
+// Process is the use of the machine by one process over the measured interval, in the shape idle over
+// the silence before it.
 type Process struct {
 	PID int `json:"pid"` // 0: nothing was measured
 	// Run is the time on a processor, summed over the threads, exact
@@ -278,9 +279,9 @@ func (cfg *Config) load(p *benchrig.Plan) Load {
 }
 
 func (g *generator) collect(r *Result, o *observer) {
-	c, end := &g.recorder.count, max(g.times.end, g.times.measure)
+	end := max(g.times.end, g.times.measure)
 	r.Forwarding, r.Latency, r.Generator.Lag = g.recorder.forwarding(end)
-	r.Binds, r.Keepalives = g.binds.report(r.Measured), c.keepalives
+	r.Binds, r.Keepalives = g.binds.report(r.Measured), g.keep.report()
 	r.Errors, r.Recovery = g.recorder.errors, g.rebind.report()
 	if c := g.rig.Connections(); c != nil {
 		n := Connections(c.Minus(g.reconnector.before))

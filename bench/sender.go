@@ -55,11 +55,14 @@ func (s *sender) add(ep int, pkt []byte) {
 	s.roomFor(e.Socket).batch.Add(endpoint.UDP(e.Relay, e.Local, 0), s.rig.Encrypt(ep, pkt))
 }
 
-func (s *sender) sendKeepalive(ep int) bool {
+// sendKeepalive counts it if its answer can arrive before the end of the run.
+func (s *sender) sendKeepalive(ep int, counts bool) bool {
 	pkt := s.rig.Endpoints[ep].Keepalive
 	if pkt != nil {
 		s.add(ep, pkt)
-		s.recorder.count.keepalives++
+	}
+	if pkt != nil && counts {
+		s.keep.recordSent(ep, sock.Now())
 	}
 	return pkt != nil
 }

@@ -40,9 +40,13 @@ var quantities = map[string]struct {
 	"gap": {parseDuration, func(r *Result) (float64, bool) {
 		return float64(cmp.Or(r.Gaps, &Gaps{}).Endpoint), r.Gaps != nil
 	}},
-	"loss":         {parseShare, func(r *Result) (float64, bool) { return r.LossRatio, r.Offered > 0 }},
-	"dup":          {parseShare, func(r *Result) (float64, bool) { return ratio(r.Duplicated, r.Sent), r.Offered > 0 }},
-	"reorder":      {parseShare, func(r *Result) (float64, bool) { return ratio(r.Reordered, r.Sent), r.Offered > 0 }},
+	"loss":    {parseShare, func(r *Result) (float64, bool) { return r.LossRatio, r.Offered > 0 }},
+	"dup":     {parseShare, func(r *Result) (float64, bool) { return ratio(r.Duplicated, r.Sent), r.Offered > 0 }},
+	"reorder": {parseShare, func(r *Result) (float64, bool) { return ratio(r.Reordered, r.Sent), r.Offered > 0 }},
+	"absent": {parseShare, func(r *Result) (float64, bool) {
+		g := cmp.Or(r.Gaps, &Gaps{})
+		return ratio(g.Absent, g.Endpoints), g.Endpoints > 0
+	}},
 	"misdelivered": {parseShare, func(r *Result) (float64, bool) { return r.damage(r.Misdelivered) }},
 	"corrupt":      {parseShare, func(r *Result) (float64, bool) { return r.damage(r.Corrupt) }},
 	"cpu": {parseDuration, func(r *Result) (float64, bool) {
@@ -64,6 +68,7 @@ func measuredTime(d time.Duration) (float64, bool) { return float64(d), d > 0 }
 //
 //	mean p50 p90 p99 p999 max  latency, as of time.ParseDuration: p99<5ms; lost ones are infinitely late
 //	gap                        longest time without a delivery to an endpoint: gap<1s
+//	absent                     share of the endpoints that got nothing at all; idle runs have to meet absent<=0
 //	loss                       share of what was offered: loss<0.1%, or loss<0.001
 //	dup reorder                share of what was sent: dup<0.1%
 //	misdelivered corrupt       share of what was sent; each run has to meet misdelivered<=0 and corrupt<=0
@@ -166,21 +171,28 @@ func (t Threshold) Check(r *Result) (value float64, ok bool) {
 // String is the threshold as it was written.
 func (t Threshold) String() string { return t.Text }
 
-// always are conditions that no result may miss: no relay changes datagrams or gives them to others.
+// always are conditions that no result may miss: no relay changes datagrams or gives them to others. The
+// one of an idle run is that all endpoints are still there.
 var always = []Threshold{
 	{Text: "misdelivered<=0", Name: "misdelivered", Op: "<="},
 	{Text: "corrupt<=0", Name: "corrupt", Op: "<="},
 }
 
+var stillThere = Threshold{Text: "absent<=0", Name: "absent", Op: "<="}
+
 // Missed returns those of the thresholds that a result does not meet, and those that each has to meet:
-// misdelivered<=0 and corrupt<=0.
+// misdelivered<=0, corrupt<=0 and, if it is valid and of the shape idle, absent<=0.
 func Missed(all []Threshold, r *Result) (missed []Threshold) {
 	for _, t := range all {
 		if _, ok := t.Check(r); !ok {
 			missed = append(missed, t)
 		}
 	}
-	for _, t := range always {
+	own := always
+	if r.Load.Shape == ShapeIdle && r.Valid {
+		own = append(slices.Clone(always), stillThere)
+	}
+	for _, t := range own {
 		if v, _ := t.Check(r); v > 0 && !slices.Contains(missed, t) {
 			missed = append(missed, t)
 		}

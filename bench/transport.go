@@ -171,6 +171,6 @@ func (r *reconnector) askSilent(now int64) {
 			r.lose(ep, now)
 			continue
 		}
-		r.sender.sendKeepalive(ep)
+		r.sender.sendKeepalive(ep, now < r.times.end)
 	}
 }

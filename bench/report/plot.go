@@ -191,7 +191,7 @@ func plotsOverTime(i int, r bench.Result, name string) []plot {
 		values []secondValue
 	}{{&latency, latencies}, {&rates, counts}} {
 		p := of.p
-		p.Marks = []number{0, number(r.Load.Duration.Seconds())}
+		p.Marks = []number{0, number(r.Measured.Seconds())}
 		for _, v := range of.values {
 			points := map[number]number{}
 			for _, s := range r.Seconds {

@@ -48,13 +48,16 @@ func verdict(r bench.Result) string {
 		return foundText(r.Search)
 	case !r.Valid:
 		return "INVALID, it does not show what the server can do: " + printable.Line(r.InvalidReason()) + server
+	case r.Load.Shape == bench.ShapeIdle && r.Gaps != nil:
+		return fmt.Sprintf("%s of %s endpoints were still there after %s.%s", UnitCount.Format(float64(r.Gaps.Endpoints-r.Gaps.Absent)),
+			UnitCount.Format(float64(r.Gaps.Endpoints)), r.Load.Duration, server)
 	case server != "":
 		return "The server was the limit." + server
 	case r.Churn != nil && r.Sent == 0:
 		return fmt.Sprintf("%s of %s sessions finished, %s each second.", UnitCount.Format(float64(r.Churn.Finished)),
 			UnitCount.Format(float64(r.Churn.Started)), digits(r.Churn.Rate))
 	case r.Sent == 0 && r.Offered == 0:
-		return fmt.Sprintf("Nothing was offered; %s keep-alives were sent.", UnitCount.Format(float64(r.Keepalives)))
+		return "Nothing was offered."
 	}
 	p99 := ""
 	if r.Latency.P99 > 0 { // There are enough samples.
@@ -177,6 +180,9 @@ func transportOf(l bench.Load) (bench.Transport, bench.Family) {
 }
 
 func paceText(l bench.Load) string {
+	if l.Shape == bench.ShapeIdle {
+		return "silent, and in the end at " + UnitRate.Format(l.Rate)
+	}
 	if l.Rate == 0 && l.Window > 0 {
 		return fmt.Sprintf("closed loop, window %d", l.Window)
 	}

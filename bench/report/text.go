@@ -129,6 +129,7 @@ func figures(r bench.Result) []figure {
 		{"longest gap without delivery", UnitTime, float64(gaps.Longest), r.Gaps != nil, false},
 		{"longest gap of an endpoint", UnitTime, float64(gaps.Endpoint), r.Gaps != nil, false},
 		{"endpoints with a gap over 1 s", UnitCount, float64(gaps.Over), r.Gaps != nil, false},
+		{"endpoints that got nothing", UnitCount, float64(gaps.Absent), gaps.Absent > 0, false},
 		{"server CPU per datagram", UnitTime, r.Server.PerDatagram, server && arrived > 0, false},
 		{"server CPU", UnitShare, quotient(float64(r.Server.Run), float64(r.Server.Wall)), server && r.Server.Wall > 0, false},
 		{"server context switches per datagram", UnitNumber, quotient(switches, arrived), server && arrived > 0, false},
@@ -138,6 +139,10 @@ func figures(r bench.Result) []figure {
 		newTimeFigure("setup", r.Setup.Duration, r.Setup.Duration > 0),
 		newTimeFigure("generator lag p99", r.Generator.Lag.P99, r.Generator.Lag.Samples > 0),
 		{"generator busy", UnitShare, r.Generator.Busy, r.Generator.Busy > 0, false},
+	}
+	if k := r.Keepalives; k.Sent > 0 {
+		list = append(append(list, newFigure("keep-alives sent", UnitCount, float64(k.Sent), false),
+			newFigure("keep-alives answered", UnitCount, float64(k.Answered), true)), latencyFigures("keep-alives", k.Latency)...)
 	}
 	if b := r.Binds; b != nil {
 		list = append(append(list, newFigure("BINDs answered", UnitRate, b.AnsweredRate, true)), latencyFigures("BINDs", b.Latency)...)

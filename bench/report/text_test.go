@@ -56,7 +56,10 @@ func TestVerdict(t *testing.T) {
 		{Limit: bench.LimitGenerator, Reason: "5,000 were never sent."}, {Limit: bench.LimitMachine, Reason: "It was busy."},
 		{Limit: bench.LimitServer, Reason: "700 were lost."},
 	}
-	idle := bench.Result{Validity: bench.Validity{Valid: true}, Keepalives: 1234}
+	idle := good
+	idle.Load.Shape, idle.Load.Duration = bench.ShapeIdle, time.Minute
+	idle.Gaps = &bench.Gaps{Endpoints: 1000, Absent: 4}
+	idle.Causes = []bench.Cause{{Limit: bench.LimitServer, Reason: "16 were lost."}}
 	stopped := good
 	stopped.Valid, stopped.Interrupted, stopped.Causes = false, true, []bench.Cause{{Limit: bench.LimitNone, Reason: "It was stopped."}}
 	churn := bench.Result{Validity: bench.Validity{Valid: true}, Churn: &bench.Churn{Started: 5, Finished: 4, Rate: 2}}
@@ -64,8 +67,9 @@ func TestVerdict(t *testing.T) {
 		"Neither side was the limit: 199,950 of 200,000 datagrams delivered at 19,995/s, p99 143 µs.":          good,
 		"INVALID, it does not show what the server can do: 5,000 were never sent. It was busy. 700 were lost.": behind,
 		"INTERRUPTED. It was stopped. Only what was seen until then is here.":                                  stopped,
-		"Nothing was offered; 1,234 keep-alives were sent.":                                                    idle,
-		"4 of 5 sessions finished, 2.00 each second.":                                                          churn,
+		"996 of 1,000 endpoints were still there after 1m0s. 16 were lost.":                                    idle,
+		"Nothing was offered.":                        {Validity: bench.Validity{Valid: true}},
+		"4 of 5 sessions finished, 2.00 each second.": churn,
 	} {
 		if got := verdict(r); got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -342,14 +342,15 @@ func (s streams) runBench(ctx context.Context, cmd *cli.Command) error {
 // progress tells of each second and of each step of a search. The generator's
 // observer and the command use it, under mu.
 type progress struct {
-	w  io.Writer
-	mu sync.Mutex
+	w      io.Writer
+	before string // what is done before the measured interval
+	mu     sync.Mutex
 }
 
 func (p *progress) second(s bench.Second) {
 	of := ""
 	if s.At < 0 {
-		of = "  warm-up"
+		of = "  " + p.before
 	}
 	count, span := report.UnitCount, func(d time.Duration) string {
 		if d == 0 {
@@ -382,7 +383,10 @@ func (s streams) runJob(ctx context.Context, j job) error {
 		s.stdout = s.stderr
 	}
 	if j.progress {
-		p := &progress{w: s.stderr}
+		p := &progress{w: s.stderr, before: "warm-up"}
+		if j.cfg.Shape == bench.ShapeIdle {
+			p.before = "idle"
+		}
 		j.cfg.Progress = bench.Progress{Second: p.second, Run: p.step}
 		load := string(j.cfg.Shape)
 		if t := j.cfg.Traffic; t != "" {
@@ -483,7 +487,7 @@ func formatMeasured(t bench.Threshold, v float64) string {
 		return "not measured"
 	}
 	switch t.Name {
-	case "loss", "dup", "reorder", "misdelivered", "corrupt":
+	case "loss", "dup", "reorder", "misdelivered", "corrupt", "absent":
 		return report.UnitShare.Format(v)
 	case "delivered", "binds":
 		return report.UnitRate.Format(v)

@@ -67,7 +67,7 @@ func loadFlags() []cli.Flag {
 			Usage: "search for the highest rate that meets `CONDITIONS`, such as 'loss<0.1%'; starts at --rate"},
 		&cli.IntFlag{Category: category, Name: "payload",
 			Usage: fmt.Sprintf("`BYTES` of a datagram without the relay's header; default %d", bench.DefaultPayload), HideDefault: true},
-		&cli.DurationFlag{Category: category, Name: "duration", Usage: "measured `TIME`", Value: bench.DefaultDuration},
+		&cli.DurationFlag{Category: category, Name: "duration", Usage: "measured `TIME`; for idle that of silence", Value: bench.DefaultDuration},
 		&cli.DurationFlag{Category: category, Name: "warmup", Usage: "`TIME` before the measured time", Value: bench.DefaultWarmup},
 		&cli.DurationFlag{Category: category, Name: "drain", Usage: "`TIME` to wait for the last datagrams", Value: bench.DefaultDrain},
 		&cli.DurationFlag{Category: category, Name: "keepalive", Usage: "`TIME` after which a silent endpoint sends a PING; 0 for never",
@@ -86,7 +86,7 @@ func outputFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Category: category, Name: "name", Usage: "`LABEL` of the run in tables and plots; default the dialect"},
 		&cli.StringFlag{Category: category, Name: "fail",
-			Usage: "exit with 1 unless `CONDITIONS` hold, such as 'p99<5ms,loss<0.1%', and with 2 if the run is invalid. Names: valid mean p50 p90 p99 p999 max gap loss dup reorder misdelivered corrupt cpu delivered binds"},
+			Usage: "exit with 1 unless `CONDITIONS` hold, such as 'p99<5ms,loss<0.1%', and with 2 if the run is invalid. Names: valid mean p50 p90 p99 p999 max gap absent loss dup reorder misdelivered corrupt cpu delivered binds"},
 		&cli.BoolFlag{Category: category, Name: "quiet", Usage: "print no progress, which costs processor time"},
 	}
 }

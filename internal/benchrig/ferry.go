@@ -226,7 +226,9 @@ func explainFerry(pkt []byte) string {
 		return Answer
 	case t == proto.TypeAccepted:
 		return Accepted
-	case t == proto.TypePing, t == proto.TypeDisconnect:
+	case t == proto.TypePing:
+		return Alive
+	case t == proto.TypeDisconnect:
 		return ""
 	case t == proto.TypeError:
 		if e, err := proto.ParseError(pkt); err == nil && int(e.Code) < len(ferryErrors) {

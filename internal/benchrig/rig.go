@@ -53,6 +53,7 @@ const (
 	OtherContent = "RELAY of something else"   // a message with content that the load does not know
 	Answer       = "answer"                    // to an Endpoint's Rebind
 	Accepted     = "accepted"                  // to an Arrival's Connect
+	Alive        = "alive"                     // to an Endpoint's Keepalive
 	TimedOut     = "ERROR 1 timed out"         // the allocation of a silent endpoint has ended
 	Mismatch     = "ERROR 3 endpoint mismatch" // the endpoint is not bound, as after a restart of the relay
 )
