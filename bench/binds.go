@@ -27,11 +27,11 @@ func (t *rateSchedule) due() int64 { return t.start + int64(float64(t.next)/t.ra
 // binds has the repeated handshakes of a run. The generator's goroutine owns it.
 type binds struct {
 	rateSchedule
-	from    int64       // those due from here on are counted in calls
-	pending []handshake // by endpoint
-	cursor  int         // the next endpoint
-	calls   Calls
-	latency *hdrhistogram.Histogram
+	from         int64       // those due from here on are counted in calls
+	pending      []handshake // by endpoint
+	cursor       int         // the next endpoint
+	calls        Calls
+	latency, lag *hdrhistogram.Histogram
 }
 
 // handshake is a BIND that waits for its answer; zero is none.
@@ -42,7 +42,7 @@ type handshake struct {
 func newBinds(start, from int64, rate float64, endpoints int) binds {
 	b := binds{rateSchedule: rateSchedule{start: start, rate: rate}, from: from}
 	if rate > 0 {
-		b.pending, b.latency = make([]handshake, endpoints), newHistogram(3)
+		b.pending, b.latency, b.lag = make([]handshake, endpoints), newHistogram(3), newHistogram(3)
 	}
 	return b
 }
@@ -69,6 +69,7 @@ func (b *binds) recordSent(ep int, due, now int64) {
 	b.pending[ep] = handshake{due, now}
 	if due >= b.from {
 		b.calls.Sent++
+		record(b.lag, now-due)
 	}
 }
 
@@ -91,7 +92,7 @@ func (b *binds) report(lasted time.Duration) *Calls {
 		return nil
 	}
 	c := b.calls
-	c.Latency = newLatency(b.latency, missing(c.Answered, c.Offered), true)
+	c.Latency, c.Lag = newLatency(b.latency, missing(c.Answered, c.Offered), true), newLatency(b.lag, 0, false)
 	if lasted > 0 {
 		c.AnsweredRate = float64(c.Answered) / lasted.Seconds()
 	}

@@ -17,6 +17,7 @@ type Calls struct {
 	AnsweredRate float64 `json:"answeredRate"`
 	// Latency is from the due time to the answer.
 	Latency Latency `json:"latency"`
+	Lag     Latency `json:"lag"` // from the due time until it was sent
 }
 
 // callAtRate lets workers call one after the other from one time to another, at a rate per second.

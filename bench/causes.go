@@ -60,6 +60,8 @@ func (v *Validity) Reasons(side Limit) string {
 const (
 	// maxLag is how late 99 % of the datagrams may leave in a run without ticks.
 	maxLag = time.Millisecond
+	// maxCallLag is how late 99 % of the sessions and calls of the API may begin, which goroutines make.
+	maxCallLag = 10 * time.Millisecond
 	// maxBusy is the share of busy rounds above which a closed loop was limited
 	// by the generator.
 	maxBusy = 0.97
@@ -94,10 +96,25 @@ func (r *Result) findCauses(cfg *Config) {
 	r.addCause(LimitGenerator, r.Unsent > 0, "The generator did not get to %d datagrams.", r.Unsent)
 	r.addCause(LimitGenerator, cfg.Rate > 0 && lag > cfg.lagLimit(r.Load.Flows),
 		"The generator fell behind its schedule: 1%% of the datagrams left more than %v late.", roundDigits(lag))
+	for _, c := range []struct {
+		lag   Latency
+		limit time.Duration
+		what  string
+	}{
+		{cmp.Or(r.Binds, &Calls{}).Lag, maxLag, "BINDs were sent"},
+		{cmp.Or(r.Churn, &Churn{}).Lag, maxCallLag, "sessions began"},
+		{cmp.Or(r.Replaced, &Replacement{}).Lag, maxCallLag, "calls for new matches began"},
+	} {
+		r.addCause(LimitGenerator, c.lag.most() > c.limit, "The generator fell behind: 1%% of the %s more than %v late.",
+			c.what, roundDigits(c.lag.most()))
+	}
 	r.addCause(LimitGenerator, cfg.Window > 0 && r.Generator.Busy > maxBusy, "The generator was busy %.0f%% of the time of a closed loop.",
 		100*r.Generator.Busy)
 	r.addCause(LimitMachine, r.System.share(r.System.Steal) > maxSteal, "The hypervisor took %.1f%% of the processors' time.",
 		100*r.System.share(r.System.Steal))
+	if cpu := r.System.Shared; cpu != nil {
+		r.addCause(LimitMachine, true, "Generator and server share processor %d: bind each to one of its own.", *cpu)
+	}
 	others := r.System.share(r.System.User + r.System.Kernel - r.Generator.Process.Run - r.Server.Run)
 	r.addCause(LimitMachine, r.Server.IsServer() && r.Measured >= time.Second && others > maxOthers,
 		"Processes other than generator and server took %.0f%% of the processors' time.", 100*others)

@@ -24,6 +24,7 @@ type sessions struct {
 	churn  Churn
 	ends   []time.Time // of the finished ones
 	order  []string
+	lag    *hdrhistogram.Histogram
 	hist   map[string]*hdrhistogram.Histogram
 	failed map[string]uint64
 }
@@ -34,7 +35,7 @@ func (b *testbed) churn(ctx context.Context, cfg *Config, lasts time.Duration) *
 	if cfg.Shape != ShapeChurn || !ok {
 		return nil
 	}
-	s := &sessions{hist: map[string]*hdrhistogram.Histogram{}, failed: map[string]uint64{}}
+	s := &sessions{lag: newHistogram(3), hist: map[string]*hdrhistogram.Histogram{}, failed: map[string]uint64{}}
 	begin := time.Now()
 	var wg sync.WaitGroup
 	for n := int64(0); ; n++ {
@@ -51,7 +52,7 @@ func (b *testbed) churn(ctx context.Context, cfg *Config, lasts time.Duration) *
 		}
 		wg.Go(func() {
 			defer s.running.Add(-1)
-			s.play(ctx, c, cfg.Churn.SessionLength)
+			s.play(ctx, c, due, cfg.Churn.SessionLength)
 		})
 	}
 	lasts = min(lasts, time.Since(begin)) // less if ctx has ended
@@ -69,9 +70,10 @@ func sleepUntil(ctx context.Context, due time.Time) bool {
 	return ctx.Err() == nil
 }
 
-func (s *sessions) play(ctx context.Context, c benchrig.Churner, play time.Duration) {
+func (s *sessions) play(ctx context.Context, c benchrig.Churner, due time.Time, play time.Duration) {
 	s.mu.Lock()
 	s.churn.Started++
+	record(s.lag, int64(time.Since(due)))
 	s.mu.Unlock()
 	err := c.Session(ctx, play, s.recordStep)
 	s.mu.Lock()
@@ -126,6 +128,7 @@ func (s *sessions) report(lasts time.Duration) *Churn {
 	if inTime > 0 {
 		s.churn.Rate = float64(inTime) / lasts.Seconds()
 	}
+	s.churn.Lag = newLatency(s.lag, 0, false)
 	for _, name := range s.order {
 		s.churn.Steps = append(s.churn.Steps, Step{Name: name, Failed: s.failed[name], Latency: newLatency(s.hist[name], s.failed[name], false)})
 	}

@@ -133,7 +133,7 @@ type EndpointConfig struct {
 	// Transport is how endpoints reach the relay: see [Transport]. Default UDP. The shape churn
 	// and Churn.ReplaceRate have no other.
 	Transport Transport
-	// Family is that of the relay's endpoint. Default that of Sources, or IPv4.
+	// Family is that of the relay's endpoint. Default that of Sources, or IPv4 unless the relay has only IPv6.
 	Family Family
 	// Sources are the addresses that endpoints have, by default 127.1.0.0/16 to
 	// 127.254.0.0/16, or ::1/128. Make others local first ("ip route add local

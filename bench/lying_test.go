@@ -423,6 +423,9 @@ func TestChurnRate(t *testing.T) {
 					t.Errorf("%d started, %d finished", r.Started, r.Finished)
 				}
 				within2(t, "rate", r.Rate, c.rate)
+				if r.Lag.Samples != r.Started || r.Lag.Max > time.Microsecond {
+					t.Errorf("%d sessions began with the lag %+v", r.Started, r.Lag)
+				}
 			})
 		})
 	}

@@ -26,12 +26,13 @@ const clockTick = 10 * time.Millisecond
 type processSample struct {
 	at                     int64 // ns of sock.Now
 	threads                map[int]procfs.ProcSchedstat
+	allowed                map[int][]uint64 // processors, by thread
 	stat                   procfs.ProcStat
 	voluntary, involuntary uint64
 }
 
 func readProcess(pid int) (processSample, error) {
-	s := processSample{at: sock.Now(), threads: map[int]procfs.ProcSchedstat{}}
+	s := processSample{at: sock.Now(), threads: map[int]procfs.ProcSchedstat{}, allowed: map[int][]uint64{}}
 	threads, err := procfs.AllThreads(pid)
 	if err != nil {
 		return s, fmt.Errorf("bench: process %d: %w", pid, err)
@@ -48,6 +49,7 @@ func readProcess(pid int) (processSample, error) {
 		if status, err := thread.NewStatus(); err == nil {
 			s.voluntary += status.VoluntaryCtxtSwitches
 			s.involuntary += status.NonVoluntaryCtxtSwitches
+			s.allowed[thread.PID] = status.CpusAllowedList
 		}
 	}
 	s.stat, err = readStat(pid)
@@ -109,6 +111,20 @@ func processUse(pid int, a, b processSample, datagrams uint64) Process {
 		p.PerDatagram = float64(p.Run) / float64(datagrams)
 	}
 	return p
+}
+
+// boundTo returns the only processor on which the busiest thread of a process may run, if it is only one.
+func boundTo(a, b processSample) (cpu uint64, bound bool) {
+	most := uint64(0)
+	for tid, now := range b.threads {
+		run := now.RunningNanoseconds - a.threads[tid].RunningNanoseconds
+		if allowed := b.allowed[tid]; run > most {
+			if most, bound = run, len(allowed) == 1; bound {
+				cpu = allowed[0]
+			}
+		}
+	}
+	return cpu, bound
 }
 
 type systemSample struct {

@@ -46,6 +46,25 @@ func TestProcessUse(t *testing.T) {
 	}
 }
 
+// TestBoundTo: generator and relay share a processor if the busiest thread of each may run on that one only.
+func TestBoundTo(t *testing.T) {
+	run := func(ns uint64, allowed ...uint64) (processSample, processSample) {
+		a := processSample{threads: map[int]procfs.ProcSchedstat{7: {RunningNanoseconds: 1000}}}
+		b := processSample{threads: map[int]procfs.ProcSchedstat{7: {RunningNanoseconds: 1001}, 8: {RunningNanoseconds: ns}},
+			allowed: map[int][]uint64{7: {0, 1, 2}, 8: allowed}}
+		return a, b
+	}
+	if cpu, bound := boundTo(run(50, 2)); !bound || cpu != 2 {
+		t.Errorf("processor %d, %v", cpu, bound)
+	}
+	if _, bound := boundTo(run(50, 1, 2)); bound {
+		t.Error("bound to two processors")
+	}
+	if _, bound := boundTo(run(0, 2)); bound {
+		t.Error("bound by an idle thread")
+	}
+}
+
 // TestReadProcess measures a known amount of work of this process.
 func TestReadProcess(t *testing.T) {
 	a, err := readProcess(os.Getpid())

@@ -159,17 +159,24 @@ type matchReserver struct {
 
 	mu      sync.Mutex // guards the following fields
 	latency *hdrhistogram.Histogram
-	reason  string // of the first refusal
+	lag     *hdrhistogram.Histogram // of calls for which a worker waited
+	reason  string                  // of the first refusal
 }
 
 func newMatchReserver(d benchrig.Replacer, players int, rate float64) *matchReserver {
-	return &matchReserver{dialect: d, players: players, rate: rate, reserved: make(chan newMatch, newMatches), latency: newHistogram(3)}
+	return &matchReserver{dialect: d, players: players, rate: rate, reserved: make(chan newMatch, newMatches), latency: newHistogram(3),
+		lag: newHistogram(3)}
 }
 
 // Run makes the calls between two times of sock.Now, whose zero is epoch.
 func (r *matchReserver) Run(ctx context.Context, epoch time.Time, from, end int64) {
-	callAtRate(ctx, replaceWorkers, r.rate, epoch.Add(time.Duration(from)), epoch.Add(time.Duration(end)), func(due, _ time.Time) {
+	callAtRate(ctx, replaceWorkers, r.rate, epoch.Add(time.Duration(from)), epoch.Add(time.Duration(end)), func(due, begin time.Time) {
 		r.offered.Add(1)
+		if begin.Before(due) {
+			r.mu.Lock()
+			record(r.lag, int64(time.Since(due)))
+			r.mu.Unlock()
+		}
 		r.reserve(ctx, int64(due.Sub(epoch)))
 	})
 }
@@ -199,7 +206,7 @@ func (r *matchReserver) reserve(ctx context.Context, due int64) {
 func (r *matchReserver) report(to *Replacement) {
 	to.Rate, to.Offered, to.Refused, to.Reason = r.rate, r.offered.Load(), r.refused.Load(), r.reason
 	to.Failed += uint64(len(r.reserved))
-	to.Reserve = newLatency(r.latency, to.Refused, false)
+	to.Reserve, to.Lag = newLatency(r.latency, to.Refused, false), newLatency(r.lag, 0, false)
 }
 
 func (r *replacer) flowAt(i int) int { return int(r.live.matches[i/r.perFlow])*r.perFlow + i%r.perFlow }

@@ -206,6 +206,8 @@ type System struct {
 	// OtherRcvbufErrors are those that were not dropped on the generator's sockets: a
 	// relay on this machine drops there what it does not receive in time.
 	OtherRcvbufErrors uint64 `json:"otherRcvbufErrors"`
+	// Shared is the processor that generator and server have to share, if each has only that one.
+	Shared *uint64 `json:"sharedProcessor,omitempty"`
 }
 
 func (s *System) share(d time.Duration) float64 {
@@ -219,6 +221,7 @@ type Churn struct {
 	Failed   uint64  `json:"failed"`
 	Skipped  uint64  `json:"skipped"` // due, but too many were running
 	Rate     float64 `json:"rate"`    // finished per second, in as long a time as they began, from the first end on
+	Lag      Latency `json:"lag"`     // of the generator: from when a session was due until it began
 	// Steps are the times of each step in its order: "allocate", "joincode",
 	// "join", "bind", "connect", "play", "leave".
 	Steps []Step `json:"steps"`
@@ -238,6 +241,7 @@ type Replacement struct {
 	NotEnded   uint64  `json:"notEnded"`         // endpoints that fell silent and were not, within 60 s or the drain
 	EndedEarly uint64  `json:"endedEarly"`       // endpoints that were reported as ended and were not silent
 
+	Lag     Latency `json:"lag"`     // of the generator: from when a call of the API was due until it began
 	Reserve Latency `json:"reserve"` // all calls of the API for a match
 	Bind    Latency `json:"bind"`    // from the first BIND of an endpoint to BIND_RECEIVED
 	Ready   Latency `json:"ready"`   // from when a match was due until all of it was connected
@@ -314,6 +318,11 @@ func (g *generator) usage(o *observer, r *Result) {
 	r.Generator.Process = processUse(o.generatorPID, a.self, b.self, b.arrived-a.arrived)
 	r.Server = o.serverUse(0, last)
 	r.System = systemUse(a.system, b.system, o.before, readSystem())
+	if cpu, bound := boundTo(a.self, b.self); bound && r.Server.PID != 0 {
+		if other, bound := boundTo(a.server, b.server); bound && other == cpu {
+			r.System.Shared = &cpu
+		}
+	}
 	own := drops - g.recorder.droppedBefore
 	r.System.OtherRcvbufErrors = r.System.RcvbufErrors - min(own, r.System.RcvbufErrors)
 }

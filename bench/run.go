@@ -35,7 +35,18 @@ type testbed struct {
 	another bool  // the process of ServerPID has no socket of the relay
 }
 
+// openTestbed uses the family of the relay's endpoints if the configuration names none and they have only one.
 func openTestbed(ctx context.Context, cfg Config, d Dialect) (*testbed, Result, error) {
+	b, res, err := openTestbedOf(ctx, cfg, d)
+	other, ok := errors.AsType[*benchrig.FamilyError](err)
+	if e := &cfg.Endpoints; ok && e.Family == "" && !e.Sources.IsValid() {
+		e.Family = Family(other.Has)
+		return openTestbedOf(ctx, cfg, d)
+	}
+	return b, res, err
+}
+
+func openTestbedOf(ctx context.Context, cfg Config, d Dialect) (*testbed, Result, error) {
 	dialect, ok := d.(benchrig.Dialect)
 	if !ok {
 		return nil, Result{}, fmt.Errorf("%w: dialect %T is none of Ferry's", ErrConfig, d)

@@ -27,7 +27,7 @@ func targetFlags() []cli.Flag {
 		&cli.StringFlag{Category: category, Name: "transport", Value: string(bench.TransportUDP),
 			Usage: "`TRANSPORT` to the relay: udp, dtls, ws or wss; all but udp for ferry"},
 		&cli.StringFlag{Category: category, Name: "family",
-			Usage: "`FAMILY` of the relay's endpoint: ipv4 or ipv6; default that of --relay or --sources, or ipv4"},
+			Usage: "`FAMILY` of the relay's endpoint: ipv4 or ipv6; default that of --relay or --sources, or ipv4 unless the relay has only ipv6"},
 		&cli.StringFlag{Category: category, Name: "relay", Usage: "`ADDRESS:PORT` that replaces the one that the API advertises"},
 		&cli.StringFlag{Category: category, Name: "target", Usage: "`ADDRESS:PORT` of a relay with the dialect swap"},
 		&cli.BoolFlag{Category: category, Name: "allow-remote", Usage: "allow targets outside of loopback: only your own machines"},

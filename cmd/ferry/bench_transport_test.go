@@ -118,6 +118,24 @@ func TestBenchTransports(t *testing.T) {
 	}
 }
 
+// TestBenchIPv6Only: a relay that has no address of IPv4 is measured over IPv6 without a flag, and refused with one for IPv4.
+func TestBenchIPv6Only(t *testing.T) {
+	t.Parallel()
+	p := launch(t, nil, "dev", "--udp", "[::1]:0", "--http", "[::1]:0", "--admin", "127.0.0.1:0", "--log-level", "error")
+	lines := p.untilReady()
+	api := addresses(lines[len(lines)-1])["http"]
+	for _, transport := range []string{"udp", "ws"} {
+		code, stdout, stderr := ferry(t.Context(), shortly("--api", api, "--transport", transport, "--quiet")...)
+		if code != exitOK || !strings.Contains(stdout, transport+" over ipv6") {
+			t.Errorf("%s: code %d: %s\n%s", transport, code, stderr, stdout)
+		}
+	}
+	code, _, stderr := ferry(t.Context(), shortly("--api", api, "--family", "ipv4", "--quiet")...)
+	if code != exitBenchUsage || !strings.Contains(stderr, "the relay lists endpoints for udp over ipv6 only") {
+		t.Errorf("code %d: %s", code, stderr)
+	}
+}
+
 func metricsOf(t *testing.T, admin string) map[string]float64 {
 	t.Helper()
 	res, err := http.Get(admin + "/metrics")

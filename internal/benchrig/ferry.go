@@ -147,7 +147,7 @@ func (f *Ferry) reserveMatch(ctx context.Context, players int, take func(place i
 }
 
 func (f *Ferry) server(ctx context.Context, a api.Allocation) (Server, error) {
-	s, listed := Server{TLS: f.cfg.TLS}, []string{}
+	s, listed, other := Server{TLS: f.cfg.TLS}, []string{}, Family("")
 	for _, e := range a.ServerEndpoints {
 		listed = append(listed, e.ConnectionType+" "+net.JoinHostPort(e.Host, strconv.Itoa(e.Port)))
 		if e.ConnectionType != string(f.transport) {
@@ -162,18 +162,24 @@ func (f *Ferry) server(ctx context.Context, a api.Allocation) (Server, error) {
 			return s, fmt.Errorf("bench: the relay's name: %w", err)
 		}
 		for _, addr := range all {
-			if FamilyOf(addr) == f.family && e.Port > 0 && e.Port <= math.MaxUint16 {
+			if e.Port <= 0 || e.Port > math.MaxUint16 {
+				continue
+			}
+			if FamilyOf(addr) == f.family {
 				s.Addr, s.Host = netip.AddrPortFrom(addr.Unmap(), uint16(e.Port)), e.Host
 				return s, nil
 			}
+			other = FamilyOf(addr)
 		}
 	}
 	if f.cfg.Relay.IsValid() {
 		s.Addr = f.cfg.Relay
 		return s, nil
 	}
-	return s, fmt.Errorf("%w: the relay lists no endpoint for %s over %s; it lists %s", ErrConfig, f.transport, f.family,
-		strings.Join(listed, ", "))
+	if other != "" {
+		return s, &FamilyError{Transport: f.transport, Has: other, Listed: listed}
+	}
+	return s, fmt.Errorf("%w: the relay lists no endpoint for %s; it lists %s", ErrConfig, f.transport, strings.Join(listed, ", "))
 }
 
 // Open reserves a match for each host and its players, and binds and connects

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -16,6 +17,22 @@ var (
 	// configuration does not permit.
 	ErrRemote = errors.New("bench: destination outside of loopback")
 )
+
+// FamilyError says that a relay has endpoints of another family only. It wraps ErrConfig.
+type FamilyError struct {
+	Transport Transport
+	Has       Family
+	Listed    []string // all endpoints of the relay
+}
+
+// Error returns the family and all endpoints of the relay.
+func (e *FamilyError) Error() string {
+	return fmt.Sprintf("%v: the relay lists endpoints for %s over %s only; it lists %s", ErrConfig, e.Transport, e.Has,
+		strings.Join(e.Listed, ", "))
+}
+
+// Unwrap returns ErrConfig.
+func (e *FamilyError) Unwrap() error { return ErrConfig }
 
 // Plan is matches of one host and its players, with flows between them. Endpoint
 // m*(1+Players) is the host of match m, the next Players are its players.
