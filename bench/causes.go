@@ -7,15 +7,6 @@ import (
 	"time"
 )
 
-// Validity says whether the figures of a result describe the server.
-type Validity struct {
-	Interrupted bool `json:"interrupted,omitempty"` // ended early: everything is about the part before
-	// Valid is true if the figures describe the server: the run was not interrupted, and
-	// no cause lies with the generator or the machine.
-	Valid  bool    `json:"valid"`
-	Causes []Cause `json:"causes,omitempty"` // of what was not sent, not delivered or not the server's delay
-}
-
 // Cause is why a run did not deliver all that was offered, or does not describe the
 // server. A run may have several.
 type Cause struct {
@@ -34,21 +25,21 @@ const (
 )
 
 // CausedBy reports whether one of the causes lies with a side.
-func (v *Validity) CausedBy(side Limit) bool { return v.Reasons(side) != "" }
+func (r *Result) CausedBy(side Limit) bool { return r.Reasons(side) != "" }
 
 // InvalidReason returns why the run is not valid.
-func (v *Validity) InvalidReason() string {
+func (r *Result) InvalidReason() string {
 	stopped := ""
-	if v.Interrupted {
-		stopped = v.Reasons(LimitNone)
+	if r.Interrupted {
+		stopped = r.Reasons(LimitNone)
 	}
-	return strings.Join(strings.Fields(stopped+" "+v.Reasons(LimitGenerator)+" "+v.Reasons(LimitMachine)), " ")
+	return strings.Join(strings.Fields(stopped+" "+r.Reasons(LimitGenerator)+" "+r.Reasons(LimitMachine)), " ")
 }
 
 // Reasons returns the sentences of the causes that lie with a side.
-func (v *Validity) Reasons(side Limit) string {
+func (r *Result) Reasons(side Limit) string {
 	var all []string
-	for _, c := range v.Causes {
+	for _, c := range r.Causes {
 		if c.Limit == side {
 			all = append(all, c.Reason)
 		}
@@ -80,9 +71,9 @@ func (cfg *Config) lagLimit(flows int) time.Duration {
 	return max(maxLag, time.Duration(float64(flows)/cfg.Rate*1e9/2))
 }
 
-func (v *Validity) addCause(limit Limit, holds bool, format string, args ...any) {
+func (r *Result) addCause(limit Limit, holds bool, format string, args ...any) {
 	if holds {
-		v.Causes = append(v.Causes, Cause{limit, fmt.Sprintf(format, args...)})
+		r.Causes = append(r.Causes, Cause{limit, fmt.Sprintf(format, args...)})
 	}
 }
 

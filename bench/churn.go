@@ -130,7 +130,7 @@ func (s *sessions) report(lasts time.Duration) *Churn {
 	}
 	s.churn.Lag = newLatency(s.lag, 0, false)
 	for _, name := range s.order {
-		s.churn.Steps = append(s.churn.Steps, Step{Name: name, Failed: s.failed[name], Latency: newLatency(s.hist[name], s.failed[name], false)})
+		s.churn.Steps = append(s.churn.Steps, step{Name: name, Failed: s.failed[name], Latency: newLatency(s.hist[name], s.failed[name], false)})
 	}
 	return &s.churn
 }

@@ -22,8 +22,9 @@ type Latency struct {
 	P99     time.Duration `json:"p99Ns"`
 	P999    time.Duration `json:"p999Ns"`
 	Max     time.Duration `json:"maxNs"`
-	// Series is the distribution over a scale of nines, until the lost ones.
-	Series []Quantile `json:"series,omitempty"`
+	// Series is the distribution over a scale of nines, until the lost ones: Percent of the samples, 0 to
+	// 100, are at most Value.
+	Series []quantilePoint `json:"series,omitempty"`
 }
 
 // most returns what 1 % of the samples exceed, or the longest of them if they are too few.
@@ -41,8 +42,8 @@ func (l *Latency) withLost(d time.Duration) time.Duration {
 	return d
 }
 
-// Quantile is a point of a distribution: Percent of the samples are at most Value.
-type Quantile struct {
+// quantilePoint is a point of a distribution: Percent of the samples are at most Value.
+type quantilePoint struct {
 	Percent float64       `json:"percent"` // 0 to 100
 	Value   time.Duration `json:"valueNs"`
 }
@@ -93,16 +94,16 @@ func newLatency(h *hdrhistogram.Histogram, lost uint64, series bool) Latency {
 }
 
 // quantileSeries has nine points for each tenfold decrease of the rest.
-func quantileSeries(h *hdrhistogram.Histogram, lost uint64) []Quantile {
+func quantileSeries(h *hdrhistogram.Histogram, lost uint64) []quantilePoint {
 	arrived, all := float64(h.TotalCount()), float64(h.TotalCount())+float64(lost)
-	points := []Quantile{{0, time.Duration(h.Min())}}
+	points := []quantilePoint{{0, time.Duration(h.Min())}}
 	for rest := 100.0; rest*all >= 100; rest /= 10 {
 		for step := range 9 {
 			percent := 100 - rest*(1-float64(step+1)/10)
 			if d := quantile(h, lost, percent); d > 0 && d < Never {
-				points = append(points, Quantile{percent, d})
+				points = append(points, quantilePoint{percent, d})
 			}
 		}
 	}
-	return append(points, Quantile{100 * arrived / all, time.Duration(h.Max())})
+	return append(points, quantilePoint{100 * arrived / all, time.Duration(h.Max())})
 }

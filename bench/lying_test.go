@@ -199,7 +199,7 @@ func TestQuantilesNeedSamples(t *testing.T) {
 			t.Fatalf("%d samples: %+v", n, l)
 		}
 	}
-	r := Result{Forwarding: Forwarding{Offered: 99, Sent: 99, Delivered: 99}, Latency: Latency{Samples: 99, P50: 1}}
+	r := Result{Offered: 99, Sent: 99, Delivered: 99, Latency: Latency{Samples: 99, P50: 1}}
 	if len(Missed(parsed(t, "p99<1h"), &r)) == 0 {
 		t.Error("the p99 of 99 datagrams holds")
 	}
@@ -366,7 +366,7 @@ func TestGaps(t *testing.T) {
 			}
 		})
 	}
-	if _, ok := parsed(t, "gap<1s")[0].Check(&Result{Forwarding: Forwarding{Offered: 1}}); ok {
+	if _, ok := parsed(t, "gap<1s")[0].Check(&Result{Offered: 1}); ok {
 		t.Error("a gap that was not measured holds")
 	}
 }
@@ -450,51 +450,51 @@ func TestLies(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		relay  func(sent) []copied
-		want   Forwarding // of 10,000
+		want   Result // of 10,000
 		total  Latency
 		reason string // of the server; it does not hold without any condition if fails is set
 		fails  string
 	}{
 		"duplicates": {lie(25, func(sent) []copied { return append(deliver(relayTime), deliver(3*relayTime)...) }),
-			Forwarding{Duplicated: 400, Delivered: 10_000}, Latency{}, "400 datagrams arrived more than once", ""},
+			Result{Duplicated: 400, Delivered: 10_000}, Latency{}, "400 datagrams arrived more than once", ""},
 		"thrice": {lie(50, func(sent) []copied {
 			return append(deliver(relayTime), append(deliver(relayTime), deliver(relayTime)...)...)
-		}), Forwarding{Duplicated: 400, Delivered: 10_000}, Latency{}, "arrived more than once", ""},
+		}), Result{Duplicated: 400, Delivered: 10_000}, Latency{}, "arrived more than once", ""},
 		"late duplicates": {lie(25, func(sent) []copied { return append(deliver(relayTime), deliver(400*time.Millisecond)...) }),
-			Forwarding{Duplicated: 400, Delivered: 10_000}, Latency{}, "arrived more than once", ""},
+			Result{Duplicated: 400, Delivered: 10_000}, Latency{}, "arrived more than once", ""},
 		"a duplicate after 8 s": {func(s sent) []copied {
 			if s.flow == 0 && s.seq == 103 {
 				return append(deliver(relayTime), deliver(8*time.Second)...)
 			}
 			return deliver(relayTime)
-		}, Forwarding{Duplicated: 1, Delivered: 10_000}, Latency{}, "1 datagrams arrived more than once", ""},
+		}, Result{Duplicated: 1, Delivered: 10_000}, Latency{}, "1 datagrams arrived more than once", ""},
 		"overtaken": {lie(33, func(sent) []copied { return deliver(15 * time.Millisecond) }),
-			Forwarding{Reordered: 303, Delivered: 10_000}, Latency{}, "303 datagrams arrived after a later one", ""},
+			Result{Reordered: 303, Delivered: 10_000}, Latency{}, "303 datagrams arrived after a later one", ""},
 		"astray": {lie(100, func(sent) []copied { return []copied{{after: relayTime, astray: true}} }),
-			Forwarding{Misdelivered: 100, Delivered: 9_900}, Latency{Lost: 100}, "100 datagrams arrived at another endpoint", "misdelivered<=0"},
+			Result{Misdelivered: 100, Delivered: 9_900}, Latency{Lost: 100}, "100 datagrams arrived at another endpoint", "misdelivered<=0"},
 		"to another as well": {lie(100, func(sent) []copied {
 			return append(deliver(relayTime), copied{after: relayTime, astray: true})
-		}), Forwarding{Misdelivered: 100, Delivered: 10_000}, Latency{}, "100 datagrams arrived at another endpoint", "misdelivered<=0"},
+		}), Result{Misdelivered: 100, Delivered: 10_000}, Latency{}, "100 datagrams arrived at another endpoint", "misdelivered<=0"},
 		"due time and check rewritten": {lie(33, changed(func(_ sent, b []byte) []byte {
 			stamp := b[header:]
 			due := int64(binary.BigEndian.Uint64(stamp[16:])) + int64(50*time.Millisecond)
 			binary.BigEndian.PutUint64(stamp[16:], uint64(due))
 			binary.BigEndian.PutUint32(stamp, 0xFE221B3C^crc32.Checksum(stamp[4:], crc32.MakeTable(crc32.Castagnoli)))
 			return b
-		})), Forwarding{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}, "303 datagrams arrived changed", "corrupt<=0"},
+		})), Result{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}, "303 datagrams arrived changed", "corrupt<=0"},
 		"another byte": {lie(33, changed(func(s sent, b []byte) []byte {
 			b[header+int(s.seq)*7%(len(b)-header)] ^= byte(1 + s.seq%255)
 			return b
-		})), Forwarding{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}, "arrived changed", "corrupt<=0"},
+		})), Result{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}, "arrived changed", "corrupt<=0"},
 		"cut off": {lie(33, changed(func(s sent, b []byte) []byte { return b[:int(s.seq)*7%len(b)] })),
-			Forwarding{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}, "arrived changed", "corrupt<=0"},
-		"longer": {lie(33, changed(func(_ sent, b []byte) []byte { return append(b, 0) })), Forwarding{Corrupt: 303, Delivered: 9_697},
+			Result{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}, "arrived changed", "corrupt<=0"},
+		"longer": {lie(33, changed(func(_ sent, b []byte) []byte { return append(b, 0) })), Result{Corrupt: 303, Delivered: 9_697},
 			Latency{Lost: 303}, "arrived changed", "corrupt<=0"},
 		"zeros": {lie(33, changed(func(_ sent, b []byte) []byte { return make([]byte, len(b)) })),
-			Forwarding{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}, "arrived changed", "corrupt<=0"},
+			Result{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}, "arrived changed", "corrupt<=0"},
 		"late": {lie(11, func(sent) []copied { return deliver(300 * time.Millisecond) }),
-			Forwarding{Reordered: 909, Delivered: 10_000}, Latency{}, "arrived after a later one", ""},
-		"none": {nil, Forwarding{Delivered: 10_000}, Latency{}, "", ""},
+			Result{Reordered: 909, Delivered: 10_000}, Latency{}, "arrived after a later one", ""},
+		"none": {nil, Result{Delivered: 10_000}, Latency{}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

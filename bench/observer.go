@@ -107,9 +107,9 @@ func (o *observer) read() {
 }
 
 // serverUse is nothing if the server was not measured between the readings.
-func (o *observer) serverUse(i, j int) Process {
+func (o *observer) serverUse(i, j int) process {
 	if o.serverPID == 0 || i < 0 || j >= len(o.readings) {
-		return Process{}
+		return process{}
 	}
 	a, b := &o.readings[i], &o.readings[j]
 	return processUse(o.serverPID, a.server, b.server, b.arrived-a.arrived)

@@ -96,8 +96,8 @@ func ownsPort(pid int, protocol string, port uint16) (owns, known bool) {
 	return false, known
 }
 
-func processUse(pid int, a, b processSample, datagrams uint64) Process {
-	p := Process{
+func processUse(pid int, a, b processSample, datagrams uint64) process {
+	p := process{
 		PID: pid, Wall: time.Duration(b.at - a.at), Datagrams: datagrams, RSS: uint64(b.stat.ResidentMemory()), Threads: len(b.threads),
 		User:      time.Duration(b.stat.UTime-a.stat.UTime) * clockTick,
 		System:    time.Duration(b.stat.STime-a.stat.STime) * clockTick,

@@ -37,7 +37,7 @@ func TestProcessUse(t *testing.T) {
 	b.threads = threads{1: {RunningNanoseconds: 150, WaitingNanoseconds: 6}, 3: {RunningNanoseconds: 9}}
 	a.stat.UTime, b.stat.UTime, b.stat.RSS = 1, 4, 2
 	got := processUse(7, a, b, 10)
-	want := Process{
+	want := process{
 		PID: 7, Run: 109, Wait: 1, Wall: 200, User: 30 * time.Millisecond, Datagrams: 10, PerDatagram: 10.9,
 		RSS: uint64(2 * os.Getpagesize()), Threads: 2,
 	}

@@ -224,14 +224,12 @@ func (r *recorder) allSeconds() (all []Second) {
 	return all
 }
 
-// forwarding reports on the measured interval, which ended at a time, but for its WireBytes.
-func (r *recorder) forwarding(end int64) (f Forwarding, latency, lag Latency) {
+// report sets the counts of the measured interval, which ended at a time.
+func (r *recorder) report(f *Result, end int64) {
 	c, p := &r.count, &r.interval
-	f = Forwarding{
-		Offered: p.queued, Sent: p.queued - p.failed - p.blocked, SendFailed: p.failed, Blocked: p.blocked,
-		Delivered: p.delivered, Duplicated: c.duplicated, Reordered: c.reordered, Late: c.late,
-		Corrupt: c.corrupt, Misdelivered: c.misdelivered, Measured: time.Duration(end - r.times.measure),
-	}
+	f.Offered, f.Sent, f.SendFailed, f.Blocked = p.queued, p.queued-p.failed-p.blocked, p.failed, p.blocked
+	f.Delivered, f.Duplicated, f.Reordered, f.Late = p.delivered, c.duplicated, c.reordered, c.late
+	f.Corrupt, f.Misdelivered, f.Measured = c.corrupt, c.misdelivered, time.Duration(end-r.times.measure)
 	if r.schedule != nil {
 		f.Offered = r.schedule.before(end) - r.schedule.before(r.times.measure)
 	}
@@ -240,5 +238,5 @@ func (r *recorder) forwarding(end int64) (f Forwarding, latency, lag Latency) {
 	if f.Measured > 0 {
 		f.OfferedRate, f.DeliveredRate = float64(f.Offered)/f.Measured.Seconds(), float64(f.Delivered)/f.Measured.Seconds()
 	}
-	return f, newLatency(p.latency, missing(f.Delivered, f.Offered), true), newLatency(p.lag, 0, false)
+	f.Latency, f.Generator.Lag = newLatency(p.latency, missing(f.Delivered, f.Offered), true), newLatency(p.lag, 0, false)
 }

@@ -14,39 +14,6 @@ const ResultVersion = 2
 // are its own. Unless a field says otherwise, it counts datagrams that were due in the measured
 // interval.
 type Result struct {
-	Origin
-	Setup Setup `json:"setup"`
-	Load  Load  `json:"load"`
-
-	Forwarding
-	Gaps      *Gaps     `json:"gaps,omitempty"`  // nil: nothing was due
-	Latency   Latency   `json:"latency"`         // from the intended send time to the arrival
-	Seconds   []Second  `json:"seconds"`         // the whole run by the clock, warm-up and drain included
-	Relay     *Relay    `json:"relay,omitempty"` // nil without Config.Server.Metrics
-	Server    Process   `json:"server"`          // zero without Config.Server.PID
-	Generator Generator `json:"generator"`
-	// Connections is about those of a transport over TCP, else nil; whole run.
-	Connections *Connections `json:"connections,omitempty"`
-	System      System       `json:"system"`
-
-	Binds      *Calls     `json:"binds,omitempty"` // with Config.BindRate
-	Keepalives Keepalives `json:"keepaliveStats"`
-
-	Churn *Churn `json:"churn,omitempty"` // shape churn only
-	// Recovery is about endpoints that were bound again. Nil: none.
-	Recovery *Recovery `json:"recovery,omitempty"`
-	// Replaced is about matches that came and went, with Config.Churn.ReplaceRate.
-	Replaced *Replacement `json:"replaced,omitempty"`
-	Search   *Search      `json:"search,omitempty"` // runs of FindMax only
-
-	// Errors counts unexpected packets and other failures by name; whole run.
-	Errors map[string]uint64 `json:"errors,omitempty"`
-
-	Validity
-}
-
-// Origin says where a result comes from.
-type Origin struct {
 	Version int       `json:"version"` // ResultVersion
 	Name    string    `json:"name"`    // Config.Label.Name: the label of this run in tables and plots
 	Started time.Time `json:"started"` // when the measured interval began, UTC
@@ -55,10 +22,11 @@ type Origin struct {
 	Machine Machine   `json:"machine"`
 	Dialect string    `json:"dialect"` // Dialect.Name: "ferry", "swap", ...
 	Limits  string    `json:"limits"`  // Config.Label.Limits
-}
+	// Setup is the cost of making all endpoints ready: Duration, Requests of an HTTP API, datagrams
+	// (Handshake), and the server's memory before and after it (RSSBefore, RSSAfter).
+	Setup setup `json:"setup"`
+	Load  Load  `json:"load"`
 
-// Forwarding counts the datagrams of the measured interval.
-type Forwarding struct {
 	Offered      uint64 `json:"offered"`      // due by the schedule; closed loop: same as Sent
 	Sent         uint64 `json:"sent"`         // taken by the kernel, or, over TCP, waiting for room in its buffer
 	SendFailed   uint64 `json:"sendFailed"`   // refused by the kernel
@@ -78,7 +46,38 @@ type Forwarding struct {
 	DeliveredRate float64       `json:"deliveredRate"` // datagrams/s
 	LossRatio     float64       `json:"lossRatio"`     // of Offered, the share that was not delivered, 0 to 1
 	// of the largest datagram that the relay received: UDP payload, or message of a WebSocket
-	WireBytes int `json:"wireBytes"`
+	WireBytes int      `json:"wireBytes"`
+	Gaps      *Gaps    `json:"gaps,omitempty"`  // nil: nothing was due
+	Latency   Latency  `json:"latency"`         // from the intended send time to the arrival
+	Seconds   []Second `json:"seconds"`         // the whole run by the clock, warm-up and drain included
+	Relay     *Relay   `json:"relay,omitempty"` // nil without Config.Server.Metrics
+	// Server is the server's use of the machine over the measured interval, or the silence of the shape
+	// idle: PerDatagram (ns of processor time), Run, User, System, Wait, RSS, Threads. Zero without
+	// Config.Server.PID.
+	Server    process   `json:"server"`
+	Generator Generator `json:"generator"`
+	// Connections is about those of a transport over TCP, else nil; whole run.
+	Connections *Connections `json:"connections,omitempty"`
+	System      System       `json:"system"`
+
+	Binds      *Calls     `json:"binds,omitempty"` // with Config.BindRate
+	Keepalives Keepalives `json:"keepaliveStats"`
+
+	Churn *Churn `json:"churn,omitempty"` // shape churn only
+	// Recovery is about endpoints that were bound again. Nil: none.
+	Recovery *Recovery `json:"recovery,omitempty"`
+	// Replaced is about matches that came and went, with Config.Churn.ReplaceRate.
+	Replaced *Replacement `json:"replaced,omitempty"`
+	Search   *Search      `json:"search,omitempty"` // runs of FindMax only
+
+	// Errors counts unexpected packets and other failures by name; whole run.
+	Errors map[string]uint64 `json:"errors,omitempty"`
+
+	Interrupted bool `json:"interrupted,omitempty"` // ended early: everything is about the part before
+	// Valid is true if the figures describe the server: the run was not interrupted, and
+	// no cause lies with the generator or the machine.
+	Valid  bool    `json:"valid"`
+	Causes []Cause `json:"causes,omitempty"` // of what was not sent, not delivered or not the server's delay
 }
 
 // Machine describes the computer of the generator. Absolute figures of runs
@@ -125,8 +124,8 @@ type Load struct {
 	MeanPayload float64 `json:"meanPayload,omitempty"`
 }
 
-// Setup has the cost of making all endpoints ready.
-type Setup struct {
+// setup has the cost of making all endpoints ready.
+type setup struct {
 	Duration  time.Duration `json:"durationNs"`
 	Requests  uint64        `json:"requests"`  // calls of an HTTP API
 	Handshake uint64        `json:"handshake"` // datagrams sent to bind and connect
@@ -145,9 +144,9 @@ type Second struct {
 	Max       time.Duration `json:"maxNs"`
 }
 
-// Process is the use of the machine by one process over the measured interval, in the shape idle over
+// process is the use of the machine by one process over the measured interval, in the shape idle over
 // the silence before it.
-type Process struct {
+type process struct {
 	PID int `json:"pid"` // 0: nothing was measured
 	// Run is the time on a processor, summed over the threads, exact
 	// (/proc/PID/task/*/schedstat). User and System are the kernel's split of
@@ -172,11 +171,11 @@ type Process struct {
 }
 
 // IsServer reports whether the figures of the process are those of the server.
-func (p *Process) IsServer() bool { return p.PID != 0 && p.Run > 0 && !p.NoSocket }
+func (p *process) IsServer() bool { return p.PID != 0 && p.Run > 0 && !p.NoSocket }
 
 // Generator has the measurements of the generator itself.
 type Generator struct {
-	Process Process `json:"process"`
+	Process process `json:"process"` // as Result.Server, of this process
 	// Busy is the share of the loop's time in rounds that moved a datagram, 0
 	// to 1. The thread spins, so its CPU time says nothing.
 	Busy float64 `json:"busy"`
@@ -222,9 +221,9 @@ type Churn struct {
 	Skipped  uint64  `json:"skipped"` // due, but too many were running
 	Rate     float64 `json:"rate"`    // finished per second, in as long a time as they began, from the first end on
 	Lag      Latency `json:"lag"`     // of the generator: from when a session was due until it began
-	// Steps are the times of each step in its order: "allocate", "joincode",
+	// Steps have Name, Failed and Latency of each step in its order: "allocate", "joincode",
 	// "join", "bind", "connect", "play", "leave".
-	Steps []Step `json:"steps"`
+	Steps []step `json:"steps"`
 }
 
 // Replacement counts matches that fell silent and new ones in their place. An end is that
@@ -248,8 +247,8 @@ type Replacement struct {
 	End     Latency `json:"end"`     // from when an endpoint was last active until ERROR 1
 }
 
-// Step is one step of a session.
-type Step struct {
+// step is one step of a session.
+type step struct {
 	Name    string  `json:"name"`
 	Failed  uint64  `json:"failed"`
 	Latency Latency `json:"latency"`
@@ -257,11 +256,9 @@ type Step struct {
 
 func newResult(cfg *Config, d Dialect, p *benchrig.Plan) Result {
 	return Result{
-		Origin: Origin{
-			Version: ResultVersion, Name: cfg.Label.Name, Command: cfg.Label.Command, Commit: cfg.Label.Commit,
-			Started: time.Now().UTC().Truncate(time.Millisecond),
-			Machine: thisMachine(), Dialect: d.Name(), Limits: cfg.Label.Limits,
-		},
+		Version: ResultVersion, Name: cfg.Label.Name, Command: cfg.Label.Command, Commit: cfg.Label.Commit,
+		Started: time.Now().UTC().Truncate(time.Millisecond),
+		Machine: thisMachine(), Dialect: d.Name(), Limits: cfg.Label.Limits,
 		Load: cfg.load(p),
 	}
 }
@@ -284,7 +281,7 @@ func (cfg *Config) load(p *benchrig.Plan) Load {
 
 func (g *generator) collect(r *Result, o *observer) {
 	end := max(g.times.end, g.times.measure)
-	r.Forwarding, r.Latency, r.Generator.Lag = g.recorder.forwarding(end)
+	g.recorder.report(r, end)
 	r.Binds, r.Keepalives = g.binds.report(r.Measured), g.keep.report()
 	r.Errors, r.Recovery = g.recorder.errors, g.rebind.report()
 	if c := g.rig.Connections(); c != nil {

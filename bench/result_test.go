@@ -11,29 +11,29 @@ func TestFindCauses(t *testing.T) {
 	open, closed := Config{Rate: 1000}, Config{Window: 8}
 	late := Generator{Lag: Latency{P99: 5 * time.Millisecond}}
 	busy := System{User: 20, Kernel: 30, SoftIRQ: 10, Idle: 40}
-	measured := Forwarding{Measured: time.Second}
+
 	for name, test := range map[string]struct {
 		r    Result
 		cfg  Config
 		want string
 	}{
 		"all well":     {Result{}, open, ""},
-		"lost":         {Result{Forwarding: Forwarding{Lost: 1}}, open, "server"},
-		"own drops":    {Result{Forwarding: Forwarding{Lost: 1}, Generator: Generator{Drops: 1}}, open, "generator"},
-		"both dropped": {Result{Forwarding: Forwarding{Lost: 3}, Generator: Generator{Drops: 1}}, open, "generator server"},
-		"refused":      {Result{Forwarding: Forwarding{SendFailed: 1}}, open, "generator"},
-		"not sent":     {Result{Forwarding: Forwarding{Unsent: 1}}, open, "generator"},
-		"behind":       {Result{Forwarding: Forwarding{Lost: 1}, Generator: late}, open, "generator server"},
+		"lost":         {Result{Lost: 1}, open, "server"},
+		"own drops":    {Result{Lost: 1, Generator: Generator{Drops: 1}}, open, "generator"},
+		"both dropped": {Result{Lost: 3, Generator: Generator{Drops: 1}}, open, "generator server"},
+		"refused":      {Result{SendFailed: 1}, open, "generator"},
+		"not sent":     {Result{Unsent: 1}, open, "generator"},
+		"behind":       {Result{Lost: 1, Generator: late}, open, "generator server"},
 		"all that can be": {Result{
-			Forwarding: Forwarding{Lost: 9, SendFailed: 1, Unsent: 1}, Generator: Generator{Drops: 1, Lag: late.Lag},
+			Lost: 9, SendFailed: 1, Unsent: 1, Generator: Generator{Drops: 1, Lag: late.Lag},
 		}, open, "generator generator generator generator server"},
 		"steal": {Result{System: System{Steal: 2, Idle: 98}}, open, "machine"},
-		"neighbours": {Result{Forwarding: measured, System: busy, Server: Process{PID: 1, Run: 10},
-			Generator: Generator{Process: Process{Run: 20}}}, open, "machine"},
-		"only these two": {Result{Forwarding: measured, System: busy, Server: Process{PID: 1, Run: 25},
-			Generator: Generator{Process: Process{Run: 21}}}, open, ""},
-		"another process":    {Result{Forwarding: measured, System: busy, Server: Process{PID: 1, Run: 10, NoSocket: true}}, open, ""},
-		"no server":          {Result{Forwarding: measured, System: busy, Generator: Generator{Process: Process{Run: 20}}}, open, ""},
+		"neighbours": {Result{Measured: time.Second, System: busy, Server: process{PID: 1, Run: 10},
+			Generator: Generator{Process: process{Run: 20}}}, open, "machine"},
+		"only these two": {Result{Measured: time.Second, System: busy, Server: process{PID: 1, Run: 25},
+			Generator: Generator{Process: process{Run: 21}}}, open, ""},
+		"another process":    {Result{Measured: time.Second, System: busy, Server: process{PID: 1, Run: 10, NoSocket: true}}, open, ""},
+		"no server":          {Result{Measured: time.Second, System: busy, Generator: Generator{Process: process{Run: 20}}}, open, ""},
 		"little steal":       {Result{System: System{Steal: 1, Idle: 999}}, open, ""},
 		"a tick takes long":  {Result{Generator: late, Load: Load{Flows: 20}}, Config{Rate: 1000, Shape: ShapeStar}, ""},
 		"a tick too long":    {Result{Generator: late, Load: Load{Flows: 4}}, Config{Rate: 1000, Shape: ShapeStar}, "generator"},
@@ -97,7 +97,7 @@ func TestSummarise(t *testing.T) {
 			t.Errorf("%v, want %v", got, want)
 		}
 	}
-	rising := slices.IsSortedFunc(l.Series, func(a, b Quantile) int {
+	rising := slices.IsSortedFunc(l.Series, func(a, b quantilePoint) int {
 		return int(max(-1, min(1, (a.Percent-b.Percent)*1e9)))
 	})
 	if n := len(l.Series); n != 38 || !rising || l.Series[n-1].Percent != 100 || l.Series[n-1].Value != l.Max {

@@ -31,7 +31,7 @@ type testbed struct {
 	plan    benchrig.Plan
 	dialect benchrig.Dialect
 	rig     *benchrig.Rig
-	setup   Setup // without Handshake, which the rig counts
+	setup   setup // without Handshake, which the rig counts
 	another bool  // the process of ServerPID has no socket of the relay
 }
 
@@ -82,7 +82,7 @@ func (b *testbed) open(ctx context.Context) (err error) {
 	if b.rig, err = b.dialect.Open(ctx, b.plan); err != nil {
 		return fmt.Errorf("bench: set up %s: %w", b.dialect.Name(), err)
 	}
-	b.setup = Setup{Duration: time.Since(begin), Requests: b.rig.Requests, RSSBefore: before}
+	b.setup = setup{Duration: time.Since(begin), Requests: b.rig.Requests, RSSBefore: before}
 	if b.cfg.Server.PID != 0 {
 		b.setup.RSSAfter, err = readRSS(b.cfg.Server.PID)
 	}

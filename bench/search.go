@@ -58,7 +58,7 @@ func (b *testbed) findMax(ctx context.Context, criterion []Threshold) (best Resu
 			reason = "The search was interrupted."
 			break
 		}
-		passed := r.Search.Verdict == TryPassed
+		passed := r.Search.Verdict == tryPassed
 		if passed {
 			best = r
 		}
@@ -86,7 +86,7 @@ func (b *testbed) runNext(ctx context.Context, s *search, criterion []Threshold)
 	if r.Version == 0 {
 		return r, err
 	}
-	note := &Search{Criterion: criterionText(criterion), Step: s.step, Try: s.try, Verdict: TryPassed}
+	note := &Search{Criterion: criterionText(criterion), Step: s.step, Try: s.try, Verdict: tryPassed}
 	for _, t := range Missed(criterion, &r) {
 		note.Missed = append(note.Missed, t.String())
 	}
@@ -95,9 +95,9 @@ func (b *testbed) runNext(ctx context.Context, s *search, criterion []Threshold)
 	}
 	switch {
 	case r.Interrupted:
-		note.Verdict, note.Missed = TryStopped, nil
+		note.Verdict, note.Missed = tryStopped, nil
 	case len(note.Missed) > 0:
-		note.Verdict = TryFailed
+		note.Verdict = tryFailed
 	}
 	r.Search = note
 	return r, err
@@ -121,29 +121,28 @@ func criterionText(criterion []Threshold) string {
 
 // Search is the place of a run in the search of FindMax.
 type Search struct {
-	Criterion string     `json:"criterion"` // the conditions, separated by commas
-	Step      int        `json:"step"`      // 1 is the first rate that was tried
-	Try       int        `json:"try"`       // of this rate, 1 is the first
-	Verdict   TryVerdict `json:"verdict"`
+	Criterion string `json:"criterion"` // the conditions, separated by commas
+	Step      int    `json:"step"`      // 1 is the first rate that was tried
+	Try       int    `json:"try"`       // of this rate, 1 is the first
+	Verdict   string `json:"verdict"`   // "passed", "failed" or "interrupted"
 	// Missed are the conditions that did not hold.
 	Missed []string `json:"missed,omitempty"`
 
 	// Found is the outcome of the search, for the run that FindMax returns as
-	// the best; nil for all others.
-	Found *Found `json:"found,omitempty"`
+	// the best; nil for all others. Rate is the highest that passed, Failed the lowest above it that
+	// failed, and AtLeast is true if the server's maximum may be higher, for a Reason.
+	Found *found `json:"found,omitempty"`
 }
 
-// TryVerdict is the outcome of a run of a search.
-type TryVerdict string
-
+// The verdicts of a run of a search.
 const (
-	TryPassed  TryVerdict = "passed"
-	TryFailed  TryVerdict = "failed"
-	TryStopped TryVerdict = "interrupted"
+	tryPassed  = "passed"
+	tryFailed  = "failed"
+	tryStopped = "interrupted"
 )
 
-// Found is the outcome of a search.
-type Found struct {
+// found is the outcome of a search.
+type found struct {
 	Rate float64 `json:"rate"` // the highest that passed, datagrams/s
 	// AtLeast is true if the server's maximum may be higher than Rate: no run showed a
 	// higher rate to be too high for the server. Reason is a sentence with the reason.
@@ -265,9 +264,9 @@ func (s *search) chooseNext() {
 	}
 }
 
-func (s *search) found(reason string) *Found {
+func (s *search) found(reason string) *found {
 	fail := s.fail()
-	f := &Found{Rate: s.pass, Failed: fail.rate, Runs: s.runs, Limit: LimitServer, AtLeast: true, Reason: reason}
+	f := &found{Rate: s.pass, Failed: fail.rate, Runs: s.runs, Limit: LimitServer, AtLeast: true, Reason: reason}
 	switch {
 	case fail.rate == 0:
 		f.Limit = LimitNone

@@ -77,17 +77,17 @@ func TestSearchEverythingPasses(t *testing.T) {
 // that failed is proof; those of the generator alone are none.
 func TestSearchBlames(t *testing.T) {
 	slow := []Cause{{LimitGenerator, "It was slow."}}
-	late := Result{Forwarding: Forwarding{Sent: 1000}, Validity: Validity{Causes: slow}}
-	lateAndLost := Result{Forwarding: Forwarding{Sent: 1000, Lost: 326}, Validity: Validity{Causes: slow}}
-	ownDrops := Result{Forwarding: Forwarding{Sent: 1000, Lost: 326}, Generator: Generator{Drops: 326}, Validity: Validity{Causes: slow}}
+	late := Result{Sent: 1000, Causes: slow}
+	lateAndLost := Result{Sent: 1000, Lost: 326, Causes: slow}
+	ownDrops := Result{Sent: 1000, Lost: 326, Generator: Generator{Drops: 326}, Causes: slow}
 	for name, c := range map[string]struct {
 		runs []Result // in turn
 		want Limit
 	}{
-		"server":             {[]Result{{Forwarding: Forwarding{Sent: 1000, Lost: 20}}}, LimitServer},
+		"server":             {[]Result{{Sent: 1000, Lost: 20}}, LimitServer},
 		"generator":          {[]Result{late}, LimitGenerator},
-		"a criterion missed": {[]Result{{Forwarding: Forwarding{Sent: 1000}}}, LimitServer},
-		"in turn":            {[]Result{late, late, {Forwarding: Forwarding{Sent: 1000, Lost: 20}}}, LimitServer},
+		"a criterion missed": {[]Result{{Sent: 1000}}, LimitServer},
+		"in turn":            {[]Result{late, late, {Sent: 1000, Lost: 20}}, LimitServer},
 		"at the same time":   {[]Result{lateAndLost}, LimitServer},
 		"its own drops":      {[]Result{ownDrops}, LimitGenerator},
 	} {
@@ -136,7 +136,7 @@ func TestFindMax(t *testing.T) {
 	passed := 0.0
 	cfg.Progress.Run = func(r Result) {
 		reported = append(reported, r)
-		if r.Search.Verdict == TryPassed {
+		if r.Search.Verdict == tryPassed {
 			passed = max(passed, r.Load.Rate)
 			cancel()
 		}
@@ -153,7 +153,7 @@ func TestFindMax(t *testing.T) {
 	for i, r := range reported {
 		s := r.Search
 		if s.Criterion != "p50<1m,dup<1%" || s.Step != 1+i/findTries || s.Try != 1+i%findTries || s.Found != nil ||
-			(s.Verdict == TryPassed) != (len(s.Missed) == 0) {
+			(s.Verdict == tryPassed) != (len(s.Missed) == 0) {
 			t.Errorf("run %d: %+v", i, s)
 		}
 	}
@@ -162,7 +162,7 @@ func TestFindMax(t *testing.T) {
 		f.Reason != "The search was interrupted." {
 		t.Errorf("best %+v of %v", f, best.Load.Rate)
 	}
-	if last := all[len(all)-1]; len(all) > len(reported) && last.Search.Verdict != TryStopped {
+	if last := all[len(all)-1]; len(all) > len(reported) && last.Search.Verdict != tryStopped {
 		t.Errorf("last %+v", last.Search)
 	}
 }
@@ -192,7 +192,7 @@ func TestFindMaxNothing(t *testing.T) {
 		t.Fatalf("%v, best %+v, %d runs", err, best, len(all))
 	}
 	for _, r := range all {
-		if r.Search.Verdict != TryFailed || !slices.Contains(r.Search.Missed, "delivered>1M") {
+		if r.Search.Verdict != tryFailed || !slices.Contains(r.Search.Missed, "delivered>1M") {
 			t.Errorf("%+v", r.Search)
 		}
 	}
@@ -200,14 +200,12 @@ func TestFindMaxNothing(t *testing.T) {
 
 func sampleResult() *Result {
 	return &Result{
-		Forwarding: Forwarding{
-			Offered: 10_000, Sent: 10_000, Delivered: 9_990, Lost: 10, LossRatio: 0.001, Duplicated: 1, Reordered: 100, DeliveredRate: 99_900,
-		},
+		Offered: 10_000, Sent: 10_000, Delivered: 9_990, Lost: 10, LossRatio: 0.001, Duplicated: 1, Reordered: 100, DeliveredRate: 99_900,
 		Latency: Latency{
 			Samples: 9990, Mean: 50 * time.Microsecond, P50: 40 * time.Microsecond, P90: 80 * time.Microsecond,
 			P99: 5 * time.Millisecond, P999: 9 * time.Millisecond, Max: 12 * time.Millisecond,
 		},
-		Server: Process{PID: 1, Run: 1, Datagrams: 9990, PerDatagram: 3400},
+		Server: process{PID: 1, Run: 1, Datagrams: 9990, PerDatagram: 3400},
 		Binds:  &Calls{AnsweredRate: 99_000},
 	}
 }

@@ -186,7 +186,9 @@ func TestHTMLEscapes(t *testing.T) {
 	r.Machine.CPU, r.Machine.Kernel = evil, evil
 	r.Errors = map[string]uint64{evil: 5}
 	r.Load.Shape = evil
-	r.Churn = &bench.Churn{Steps: []bench.Step{{Name: evil, Latency: bench.Latency{Samples: 1, P50: 1}}}}
+	r.Churn = &bench.Churn{}
+	r.Churn.Steps = grow(r.Churn.Steps)
+	r.Churn.Steps[0].Name, r.Churn.Steps[0].Latency = evil, bench.Latency{Samples: 1, P50: 1}
 	other := r
 	other.Name = evil + " again"
 	other.Machine.ID = evil
@@ -227,7 +229,7 @@ func checkDrawing(t *testing.T, page string) {
 
 func TestLabelsAreUnique(t *testing.T) {
 	got := fmt.Sprint(labels([]bench.Result{sample("a", 1), sample("b", 1), sample("a", 1),
-		{Origin: bench.Origin{Dialect: "swap"}, Load: bench.Load{Shape: "star"}}}))
+		{Dialect: "swap", Load: bench.Load{Shape: "star"}}}))
 	if want := "[a #1 b a #2 swap star]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

@@ -12,25 +12,22 @@ import (
 func sample(name string, slower float64) bench.Result {
 	us := func(v float64) time.Duration { return time.Duration(v * slower * 1000) }
 	r := bench.Result{
-		Origin: bench.Origin{
-			Version: bench.ResultVersion, Name: name, Dialect: "ferry", Limits: "off", Commit: "0123abc",
-			Command: []string{"ferry", "bench", "--fail", "p99<5ms,loss<0.1%"},
-			Started: time.Date(2026, 11, 21, 2, 3, 4, 0, time.UTC),
-			Machine: bench.Machine{ID: "c0ffee", CPU: "Some CPU", Cores: 2, Kernel: "6.1.0", OS: "linux/amd64", Go: "go1.26"},
-		},
+		Version: bench.ResultVersion, Name: name, Dialect: "ferry", Limits: "off", Commit: "0123abc",
+		Command: []string{"ferry", "bench", "--fail", "p99<5ms,loss<0.1%"},
+		Started: time.Date(2026, 11, 21, 2, 3, 4, 0, time.UTC),
+		Machine: bench.Machine{ID: "c0ffee", CPU: "Some CPU", Cores: 2, Kernel: "6.1.0", OS: "linux/amd64", Go: "go1.26"},
 		Load: bench.Load{Shape: bench.ShapePairs, Direction: bench.DirectionBoth, Matches: 200, Players: 1,
 			Endpoints: 400, Flows: 400, Sockets: 1, Rate: 20000, Payload: 112, Duration: 10 * time.Second, Warmup: 2 * time.Second, Pinned: true},
-		Setup: bench.Setup{Duration: us(250000), Requests: 600, Handshake: 800, RSSBefore: 20 << 20, RSSAfter: 22 << 20},
-		Forwarding: bench.Forwarding{
-			Offered: 200000, Sent: 200000, Delivered: 199950, Lost: 50, Reordered: 7,
-			OfferedRate: 20000, DeliveredRate: 19995 / slower, LossRatio: 0.00025, WireBytes: 150,
-		},
-		Server: bench.Process{PID: 4242, Run: us(720000), User: us(200000), System: us(520000), Wall: 10 * time.Second,
-			Datagrams: 199950, PerDatagram: 3600.9 * slower, RSS: 23 << 20, Threads: 6, Voluntary: 100000},
-		System:   bench.System{User: 5 * time.Second, Kernel: 7 * time.Second, SoftIRQ: time.Second, Idle: 7 * time.Second, RcvbufErrors: 43},
-		Validity: bench.Validity{Valid: true, Causes: []bench.Cause{{Limit: bench.LimitServer, Reason: "50 datagrams were lost."}}},
-		Errors:   map[string]uint64{"foreign": 3},
+		Offered: 200000, Sent: 200000, Delivered: 199950, Lost: 50, Reordered: 7,
+		OfferedRate: 20000, DeliveredRate: 19995 / slower, LossRatio: 0.00025, WireBytes: 150,
+		System: bench.System{User: 5 * time.Second, Kernel: 7 * time.Second, SoftIRQ: time.Second, Idle: 7 * time.Second, RcvbufErrors: 43},
+		Valid:  true, Causes: []bench.Cause{{Limit: bench.LimitServer, Reason: "50 datagrams were lost."}},
+		Errors: map[string]uint64{"foreign": 3},
 	}
+	r.Setup.Duration, r.Setup.Requests, r.Setup.Handshake, r.Setup.RSSBefore, r.Setup.RSSAfter = us(250000), 600, 800, 20<<20, 22<<20
+	p := &r.Server
+	p.PID, p.Run, p.User, p.System, p.Wall = 4242, us(720000), us(200000), us(520000), 10*time.Second
+	p.Datagrams, p.PerDatagram, p.RSS, p.Threads, p.Voluntary = 199950, 3600.9*slower, 23<<20, 6, 100000
 	r.Gaps = &bench.Gaps{Longest: us(1700), Endpoint: us(21000), Endpoints: 400}
 	r.Generator.Lag = bench.Latency{Samples: 200000, P99: us(11)}
 	r.Generator.Busy = 0.4
@@ -38,7 +35,7 @@ func sample(name string, slower float64) bench.Result {
 		P999: us(911), Max: us(3777)}
 	for _, p := range []float64{0, 10, 25, 50, 75, 90, 95, 99, 99.5, 99.9, 99.95, 99.99, 99.999, 100} {
 		n := countNines(p, 199950)
-		r.Latency.Series = append(r.Latency.Series, bench.Quantile{Percent: p, Value: us(20 + 20*math.Pow(n, 3.3))})
+		addPoint(&r.Latency, p, us(20+20*math.Pow(n, 3.3)))
 	}
 	for at := -2; at <= 10; at++ {
 		wave := 1 + 0.3*math.Sin(float64(at))
@@ -52,16 +49,29 @@ func sample(name string, slower float64) bench.Result {
 	return r
 }
 
+// addPoint adds a point, whose type has no name here, to the series of a latency.
+func addPoint(l *bench.Latency, percent float64, value time.Duration) {
+	l.Series = grow(l.Series)
+	p := &l.Series[len(l.Series)-1]
+	p.Percent, p.Value = percent, value
+}
+
+// grow adds an empty element to a list.
+func grow[T any](list []T) []T { return append(list, *new(T)) }
+
 // brokenRuns are runs that have nothing, one of everything, or nonsense.
 func brokenRuns() map[string]bench.Result {
 	nan := sample("nan", 1)
 	nan.OfferedRate, nan.DeliveredRate, nan.LossRatio = math.NaN(), math.Inf(1), math.NaN()
 	nan.Server.PerDatagram = math.NaN()
-	nan.Latency.Series = []bench.Quantile{{Percent: math.NaN(), Value: 5}, {Percent: 50, Value: 0}, {Percent: 200, Value: -1}}
+	nan.Latency.Series = nil
+	addPoint(&nan.Latency, math.NaN(), 5)
+	addPoint(&nan.Latency, 50, 0)
+	addPoint(&nan.Latency, 200, -1)
 	nan.Generator.Busy = math.Inf(-1)
 	one := sample("one", 1)
-	one.Latency = bench.Latency{Samples: 1, Mean: 1, Min: 1, P50: 1, P90: 1, P99: 1, P999: 1, Max: 1,
-		Series: []bench.Quantile{{Percent: 100, Value: 1}}}
+	one.Latency = bench.Latency{Samples: 1, Mean: 1, Min: 1, P50: 1, P90: 1, P99: 1, P999: 1, Max: 1}
+	addPoint(&one.Latency, 100, 1)
 	one.Seconds = one.Seconds[:1]
 	silent := sample("silent", 1)
 	silent.Latency, silent.Delivered, silent.DeliveredRate = bench.Latency{Lost: 200000, P50: bench.Never, P90: bench.Never,

@@ -418,7 +418,7 @@ func stepVerdict(r bench.Result) string {
 	if len(r.Search.Missed) > 0 {
 		text += " (" + strings.Join(r.Search.Missed, ", ") + ")"
 	}
-	if reasons := r.InvalidReason(); r.Search.Verdict == bench.TryFailed && reasons != "" {
+	if reasons := r.InvalidReason(); r.Search.Verdict == "failed" && reasons != "" {
 		text += ", invalid: " + strings.TrimSuffix(reasons, ".")
 	}
 	return printable.Line(text)

@@ -26,7 +26,9 @@ func text(t *testing.T, r bench.Result) string {
 
 func TestTextIsOneScreen(t *testing.T) {
 	r := sample("base", 1)
-	r.Churn = &bench.Churn{Rate: 12, Steps: []bench.Step{{Name: "allocate"}, {Name: "join"}}}
+	r.Churn = &bench.Churn{Rate: 12}
+	r.Churn.Steps = grow(grow(r.Churn.Steps))
+	r.Churn.Steps[0].Name, r.Churn.Steps[1].Name = "allocate", "join"
 	got := text(t, r)
 	if lines := strings.Count(got, "\n"); lines > 40 {
 		t.Errorf("%d lines:\n%s", lines, got)
@@ -62,13 +64,13 @@ func TestVerdict(t *testing.T) {
 	idle.Causes = []bench.Cause{{Limit: bench.LimitServer, Reason: "16 were lost."}}
 	stopped := good
 	stopped.Valid, stopped.Interrupted, stopped.Causes = false, true, []bench.Cause{{Limit: bench.LimitNone, Reason: "It was stopped."}}
-	churn := bench.Result{Validity: bench.Validity{Valid: true}, Churn: &bench.Churn{Started: 5, Finished: 4, Rate: 2}}
+	churn := bench.Result{Valid: true, Churn: &bench.Churn{Started: 5, Finished: 4, Rate: 2}}
 	for want, r := range map[string]bench.Result{
 		"Neither side was the limit: 199,950 of 200,000 datagrams delivered at 19,995/s, p99 143 µs.":          good,
 		"INVALID, it does not show what the server can do: 5,000 were never sent. It was busy. 700 were lost.": behind,
 		"INTERRUPTED. It was stopped. Only what was seen until then is here.":                                  stopped,
 		"996 of 1,000 endpoints were still there after 1m0s. 16 were lost.":                                    idle,
-		"Nothing was offered.":                        {Validity: bench.Validity{Valid: true}},
+		"Nothing was offered.":                        {Valid: true},
 		"4 of 5 sessions finished, 2.00 each second.": churn,
 	} {
 		if got := verdict(r); got != want {
@@ -250,22 +252,27 @@ func limitsCautions(r bench.Result) string {
 	return strings.Join(slices.DeleteFunc(cautions(r), func(s string) bool { return !strings.Contains(s, "limits") }), "\n")
 }
 
+// made returns a value for a pointer to a type that has no name here.
+func made[T any](*T) *T { return new(T) }
+
 func searchRuns(limit bench.Limit) []bench.Result {
-	run := func(step, try int, rate float64, verdict bench.TryVerdict, missed ...string) bench.Result {
+	run := func(step, try int, rate float64, verdict string, missed ...string) bench.Result {
 		r := sample("ferry", 1)
 		r.Load.Rate, r.OfferedRate, r.DeliveredRate = rate, rate, rate*0.99975
 		r.Causes = nil
-		if verdict == bench.TryFailed {
+		if verdict == "failed" {
 			r.Causes, r.Valid = []bench.Cause{{Limit: limit, Reason: "It was slow."}}, limit == bench.LimitServer
 		}
 		r.Search = &bench.Search{Criterion: "loss<0.1%", Step: step, Try: try, Verdict: verdict, Missed: missed}
 		return r
 	}
-	best := run(3, 1, 15_000, bench.TryPassed)
-	best.Search.Found = &bench.Found{Rate: 15_000, Failed: 20_000, Runs: 5, Limit: limit, Reason: "20000/s failed whenever it was tried."}
+	best := run(3, 1, 15_000, "passed")
+	best.Search.Found = made(best.Search.Found)
+	f := best.Search.Found
+	f.Rate, f.Failed, f.Runs, f.Limit, f.Reason = 15_000, 20_000, 5, limit, "20000/s failed whenever it was tried."
 	return []bench.Result{
-		best, run(1, 1, 10_000, bench.TryPassed), run(2, 1, 20_000, bench.TryFailed, "loss<0.1%"),
-		run(2, 2, 20_000, bench.TryFailed, "loss<0.1%", "all sent in time"), run(4, 1, 17_500, bench.TryStopped),
+		best, run(1, 1, 10_000, "passed"), run(2, 1, 20_000, "failed", "loss<0.1%"),
+		run(2, 2, 20_000, "failed", "loss<0.1%", "all sent in time"), run(4, 1, 17_500, "interrupted"),
 	}
 }
 

@@ -367,7 +367,7 @@ func TestBenchFindMax(t *testing.T) {
 		}
 	}
 	runs, err := report.ReadFile(file)
-	if err != nil || runs[0].Search.Found == nil || runs[0].Search.Verdict != bench.TryPassed {
+	if err != nil || runs[0].Search.Found == nil || runs[0].Search.Verdict != "passed" {
 		t.Errorf("%v, %+v", err, runs)
 	}
 }
@@ -494,7 +494,7 @@ func TestBenchCompareRefuses(t *testing.T) {
 	var files []string
 	for i, id := range []string{"one", "two"} {
 		files = append(files, filepath.Join(dir, id))
-		r := bench.Result{Origin: bench.Origin{Version: bench.ResultVersion, Machine: bench.Machine{ID: id}}}
+		r := bench.Result{Version: bench.ResultVersion, Machine: bench.Machine{ID: id}}
 		if err := report.WriteFile(files[i], r); err != nil {
 			t.Fatal(err)
 		}
@@ -537,7 +537,7 @@ func TestBenchJSONToStdout(t *testing.T) {
 func TestBestFirst(t *testing.T) {
 	t.Parallel()
 	at := func(s int) bench.Result {
-		return bench.Result{Origin: bench.Origin{Version: 1, Started: time.Unix(int64(s), 0)}}
+		return bench.Result{Version: 1, Started: time.Unix(int64(s), 0)}
 	}
 	var got []int64
 	for _, r := range newOutcome(at(2), []bench.Result{at(1), at(2), at(3)}).runs {

@@ -99,7 +99,7 @@ func TestBestRate(t *testing.T) {
 }
 
 func TestDoubt(t *testing.T) {
-	good := bench.Result{Forwarding: bench.Forwarding{Sent: 1000, Delivered: 1000}, Validity: bench.Validity{Valid: true}}
+	good := bench.Result{Sent: 1000, Delivered: 1000, Valid: true}
 	good.Server.PerDatagram = 3000
 	caused := func(side bench.Limit) func(*bench.Result) {
 		return func(r *bench.Result) {
