@@ -16,6 +16,7 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/engine/websocket"
+	"github.com/ferryrelay/ferry/internal/base/urlpath"
 	"github.com/ferryrelay/ferry/internal/server/advertised"
 	"github.com/ferryrelay/ferry/internal/server/host/state"
 )
@@ -196,7 +197,7 @@ func (r *Relay) Handler(pages http.Handler) http.Handler {
 		pages = http.NotFoundHandler()
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		path := httpapi.RoutePath(req) // Unity's SDK may call //v1/, which a ServeMux redirects.
+		path := urlpath.Of(req)
 		switch {
 		case strings.HasPrefix(path, "/v1/"):
 			r.api.ServeHTTP(w, req)

@@ -65,9 +65,6 @@ type Config struct {
 	// player of its own in project "dev", environment "dev", or the player that the
 	// token "player:NAME" names.
 	Anonymous bool
-	// Replaces is the handler that this one replaces: it continues its counts, so that a new
-	// configuration resets no limit. Nil: the counts start at zero.
-	Replaces *Handler
 	// PlayerPerMinute limits the requests of a player per minute and call; 0 means
 	// 60. The limits of a token of Tokens with KindPlayer, which many players may share, hold for each
 	// client address, or /56 of IPv6.

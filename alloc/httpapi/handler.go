@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/internal/base/origin"
+	"github.com/ferryrelay/ferry/internal/base/urlpath"
 	"github.com/ferryrelay/ferry/internal/net/forwarded"
 )
 
@@ -83,8 +83,9 @@ type Handler struct {
 	now func() time.Time
 }
 
-// New returns a handler, or one of the errors of this package.
-func New(cfg Config) (*Handler, error) {
+// New returns a handler, or one of the errors of this package. It continues the counts of the handler
+// that it replaces, if there is one, so that a new configuration resets no limit.
+func New(cfg Config, replaced ...*Handler) (*Handler, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
@@ -119,8 +120,8 @@ func New(cfg Config) (*Handler, error) {
 		"/v1/leave":          {callLeave, http.MethodPost, leave, 0},
 		"/openapi.yaml":      {callSpec, http.MethodGet, nil, 0},
 	}
-	h.limits = newLimits(&h.cfg, len(h.calls), h.log, h.now)
-	h.cfg.Tokens, h.cfg.Replaces = nil, nil
+	h.limits = newLimits(&h.cfg, len(h.calls), h.log, h.now, replaced)
+	h.cfg.Tokens = nil
 	return h, nil
 }
 
@@ -143,19 +144,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.log.Debug("request", "call", string(name), "status", status, "took", took, "requestId", id, traceOf(r.Header))
 }
 
-// RoutePath returns the path by which requests are routed: without the first of two
-// slashes at its beginning, which the SDK makes of a base URL with a trailing slash.
-// A program that serves other paths next to those of a [Handler] can use it for
-// them.
-func RoutePath(r *http.Request) string {
-	if r.URL.RawPath == "" && strings.HasPrefix(r.URL.Path, "//") {
-		return r.URL.Path[1:]
-	}
-	return r.URL.Path
-}
-
 func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request, id string) (callName, int) {
-	c, ok := h.calls[RoutePath(r)]
+	c, ok := h.calls[urlpath.Of(r)]
 	switch {
 	case !ok:
 		return callOther, h.refuse(w, callOther, alloc.Tenant{}, statusProblem(http.StatusNotFound, "there is no such path"))

@@ -59,14 +59,14 @@ type limits struct {
 	now      func() time.Time
 }
 
-// newLimits continues the counts of the handler that cfg replaces.
-func newLimits(cfg *Config, calls int, log *slog.Logger, now func() time.Time) *limits {
+// newLimits continues the counts of the first handler, if there is one.
+func newLimits(cfg *Config, calls int, log *slog.Logger, now func() time.Time, replaced []*Handler) *limits {
 	l := &limits{cfg: cfg, calls: calls, log: log, now: now}
 	if cfg.Service.Unlimited() {
 		return l
 	}
-	if cfg.Replaces != nil && cfg.Replaces.limits != nil {
-		l.counts = cfg.Replaces.limits.counts
+	if len(replaced) > 0 && replaced[0] != nil {
+		l.counts = replaced[0].limits.counts
 	}
 	if l.counts == nil {
 		l.counts = newCounts()

@@ -404,7 +404,12 @@ func TestCounts(t *testing.T) {
 	t.Parallel()
 	first := newFixture(t, Config{})
 	wantProblem(t, spend(t, first, regionsOf(tokenAnna), DefaultPlayerPerMinute), 429, 15429)
-	second := newFixture(t, Config{Replaces: first.Handler})
+	next, err := New(Config{Service: first.service, Tokens: testTokens()}, first.Handler)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.limits.now = first.clock.Now
+	second := &fixture{Handler: next}
 	wantProblem(t, second.do(regionsOf(tokenAnna)()), 429, 15429)
 	wantStatus(t, second.do(regionsOf(tokenBert)()), 200)
 	alone := newFixture(t, Config{})

@@ -4,6 +4,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/net/connlimit"
 )
 
 // The limits of [NewServer]: a client that sends or reads slowly must not hold a
@@ -29,8 +31,8 @@ func NewServer(h http.Handler) *http.Server {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ConnContext:       withConn,
 		ConnState: func(conn net.Conn, s http.ConnState) {
-			if c := limitedConnOf(conn); c != nil && s == http.StateHijacked {
-				c.table.release(c)
+			if s == http.StateHijacked {
+				connlimit.Release(conn)
 			}
 		},
 	}

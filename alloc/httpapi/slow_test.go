@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/net/connlimit"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
@@ -35,12 +36,12 @@ func TestSlowCallers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refused atomic.Int32
-	l := LimitListener(inner, ConnLimits{PerAddress: slowPerOne, OnReject: func(why Rejection) {
-		if why != EvictedAddress && why != EvictedProtected { // Half of them have a token.
+	l := LimitListener(inner, ConnLimits{PerAddress: slowPerOne, OnReject: func(why string) {
+		if why != "evicted_address" && why != "evicted_protected" { // Half of them have a token.
 			t.Errorf("closed for %s", why)
 		}
 		refused.Add(1)
-	}}).(*limitListener)
+	}}).(*connlimit.Listener)
 	stop := serveOn(t, l, x)
 	defer stop()
 	honest := otherAddress(t, inner.Addr().String())
@@ -60,7 +61,7 @@ func TestSlowCallers(t *testing.T) {
 			served++
 		}
 		// Those of honest callers the server may not have left yet.
-		if n := l.connections(); n > slowPerOne+honestCallers {
+		if n := l.Len(); n > slowPerOne+honestCallers {
 			t.Fatalf("%d connections are open", n)
 		}
 	}
@@ -68,13 +69,7 @@ func TestSlowCallers(t *testing.T) {
 		t.Errorf("%d of %d honest callers were served, %d slow ones refused", served, honestCallers, refused.Load())
 	}
 	t.Logf("%d slow callers refused at once", refused.Load())
-	testkit.Within(t, slowWithin, "the server to cut them off", func() bool { return l.connections() == 0 })
-}
-
-func (l *limitListener) connections() int {
-	l.conns.mu.Lock()
-	defer l.conns.mu.Unlock()
-	return l.conns.total
+	testkit.Within(t, slowWithin, "the server to cut them off", func() bool { return l.Len() == 0 })
 }
 
 func serveOn(t *testing.T, l net.Listener, h http.Handler) (stop func()) {

@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
+	"github.com/ferryrelay/ferry/internal/net/connlimit"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
@@ -109,11 +109,11 @@ func NewServer(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	s.listener = httpapi.LimitListener(sock.NewRetryListener(l.(*net.TCPListener), sock.RetryConfig{OnError: func(err error) {
+	s.listener = connlimit.Listen(sock.NewRetryListener(l.(*net.TCPListener), sock.RetryConfig{OnError: func(err error) {
 		s.http.ErrorLog.Print(err) // It limits its rate.
-	}}), httpapi.ConnLimits{
+	}}), connlimit.Limits{
 		Total: maxConns, PerAddress: maxAddressConns,
-		OnReject: func(httpapi.Rejection) { s.counts.connsRefused.Add(1) },
+		OnReject: func(connlimit.Rejection) { s.counts.connsRefused.Add(1) },
 	})
 	s.http = s.newHTTP()
 	return s, nil
@@ -149,7 +149,7 @@ func (s *Server) track(conn net.Conn, state http.ConnState) {
 	case http.StateNew:
 		s.conns.Add(1)
 	case http.StateActive:
-		httpapi.Protect(conn, "fleet", maxConns)
+		connlimit.Protect(conn, "fleet", maxConns)
 	case http.StateClosed:
 		s.conns.Done()
 	}

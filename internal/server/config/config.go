@@ -27,6 +27,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/websocket"
+	"github.com/ferryrelay/ferry/internal/net/connlimit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -177,7 +178,7 @@ func Serve() Config {
 		PlayerPerMinute: httpapi.DefaultPlayerPerMinute, ServerPerMinute: httpapi.DefaultServerPerMinute,
 		PlayerHosts:        engine.DefaultPlayerHosts,
 		PlayerSeatsPerHost: engine.DefaultPlayerJoinersPerHost,
-		MaxHTTPConnections: httpapi.DefaultConnections,
+		MaxHTTPConnections: connlimit.DefaultTotal,
 		MaxWebSockets:      websocket.DefaultConns,
 		MaxDTLSSessions:    65_536,
 	}

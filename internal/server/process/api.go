@@ -16,7 +16,9 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine/websocket"
+	"github.com/ferryrelay/ferry/internal/base/urlpath"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/internal/net/connlimit"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
@@ -29,8 +31,9 @@ type apiServer struct {
 	mode     Mode
 	service  *alloc.Service // nil: WebSockets alone
 	players  *players
-	fixed    httpapi.Config // of the handler of calls, what no setting changes, and the last one
-	calls    swapHandler    // by the settings in force
+	fixed    httpapi.Config   // of the handler of calls, what no setting changes
+	last     *httpapi.Handler // the one that was made last
+	calls    swapHandler      // by the settings in force
 	rejected rejections
 }
 
@@ -44,7 +47,7 @@ func openAPI(o *Options, p *players, secure *tls.Config, accept sock.RetryConfig
 	}
 	s := &apiServer{web: newWeb(l, nil, secure, o.Logger, accept), mode: o.Mode, players: p}
 	if o.Mode != Dev {
-		s.web.listener = httpapi.LimitListener(s.web.listener, connLimits(c, &s.rejected, o.Logger))
+		s.web.listener = connlimit.Listen(s.web.listener, connLimits(c, &s.rejected, o.Logger))
 		s.web.server.IdleTimeout, s.web.linger = proxyIdleTimeout, lingerFor
 	}
 	if c.ProxyProtocol {
@@ -81,11 +84,11 @@ func (s *apiServer) handler(c *config.Config) (http.Handler, error) {
 	}
 	h := s.fixed
 	h.Service, h.Authenticate = s.service, s.players.planned.authenticate()
-	calls, err := newAPI(c, s.mode, h)
+	calls, err := newAPI(c, s.mode, h, s.last)
 	if err != nil {
 		return nil, err
 	}
-	s.fixed.Replaces = calls
+	s.last = calls
 	return calls, nil
 }
 
@@ -118,7 +121,7 @@ func (s *apiServer) addMetrics(p *metrics.Process) {
 // api does not learn of binds and counts each for bind_timeout, so it follows the rate of calls.
 func maxOutstanding(c *config.Config) int { return min(max(c.PlayerPerMinute/3, 1), 1<<16) }
 
-func newAPI(c *config.Config, mode Mode, h httpapi.Config) (*httpapi.Handler, error) {
+func newAPI(c *config.Config, mode Mode, h httpapi.Config, last *httpapi.Handler) (*httpapi.Handler, error) {
 	h.Anonymous = mode == Dev
 	h.PlayerPerMinute, h.ServerPerMinute = c.PlayerPerMinute, c.ServerPerMinute
 	h.ServerFailedJoinsPerMinute = max(c.ServerPerMinute/10, 1) // of hosts that have just ended; more is guessing
@@ -130,7 +133,7 @@ func newAPI(c *config.Config, mode Mode, h httpapi.Config) (*httpapi.Handler, er
 		}
 		h.Tokens = append(h.Tokens, token)
 	}
-	return httpapi.New(h)
+	return httpapi.New(h, last)
 }
 
 func apiToken(t *config.Token) (httpapi.Token, error) {
@@ -142,7 +145,7 @@ func apiToken(t *config.Token) (httpapi.Token, error) {
 
 func withWebSocket(api http.Handler, at *websocket.Transport) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if httpapi.RoutePath(r) == "/" {
+		if urlpath.Of(r) == "/" {
 			at.ServeHTTP(w, r)
 			return
 		}
@@ -163,15 +166,15 @@ type rejections struct {
 }
 
 // note counts a connection that a limit closed, and writes a line a minute at most.
-func (r *rejections) note(log *slog.Logger, why httpapi.Rejection, now time.Time) {
+func (r *rejections) note(log *slog.Logger, why connlimit.Rejection, now time.Time) {
 	switch why {
-	case httpapi.RejectedTotal:
+	case connlimit.RejectedTotal:
 		r.total.Add(1)
-	case httpapi.EvictedTotal:
+	case connlimit.EvictedTotal:
 		r.evictedTotal.Add(1)
-	case httpapi.EvictedAddress:
+	case connlimit.EvictedAddress:
 		r.evictedAddress.Add(1)
-	case httpapi.EvictedProtected:
+	case connlimit.EvictedProtected:
 		r.evictedProtected.Add(1)
 	}
 	r.mu.Lock()
@@ -200,11 +203,11 @@ const (
 // sixteen addresses are needed to hold all.
 func perAddress(total int) int { return max(total/16, 1) }
 
-func connLimits(c *config.Config, r *rejections, log *slog.Logger) httpapi.ConnLimits {
-	return httpapi.ConnLimits{
+func connLimits(c *config.Config, r *rejections, log *slog.Logger) connlimit.Limits {
+	return connlimit.Limits{
 		Total: c.MaxHTTPConnections, PerAddress: perAddress(c.MaxHTTPConnections),
 		TrustedProxies: trustedProxies(c), IdleTimeout: httpIdleTimeout,
-		OnReject: func(why httpapi.Rejection) { r.note(log, why, time.Now()) },
+		OnReject: func(why connlimit.Rejection) { r.note(log, why, time.Now()) },
 	}
 }
 
@@ -213,7 +216,7 @@ func connLimits(c *config.Config, r *rejections, log *slog.Logger) httpapi.ConnL
 func proxyConfig(c *config.Config, r *rejections) websocket.ProxyConfig {
 	return websocket.ProxyConfig{
 		Proxies:  trustedProxies(c),
-		OnClient: httpapi.SetClient,
+		OnClient: connlimit.SetClient,
 		OnRefuse: func(netip.Addr, error) { r.header.Add(1) },
 	}
 }

@@ -213,7 +213,7 @@ func checkCalls(c *config.Config, mode Mode) error {
 			Relay: new(placement.Fleet), Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "default"}},
 		})
 		if err == nil {
-			_, err = newAPI(withReadSecrets(c), mode, httpapi.Config{Service: service})
+			_, err = newAPI(withReadSecrets(c), mode, httpapi.Config{Service: service}, nil)
 		}
 		errs = append(errs, err)
 	}

@@ -10,10 +10,10 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/docs"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/internal/net/connlimit"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
@@ -69,7 +69,7 @@ func openOperator(o *Options, certificates *certificates) (*operatorServer, erro
 		return context.WithValue(ctx, reservedKey{}, sock.IsReserved(conn))
 	}
 	if !c.Admin.Addr().Unmap().IsLoopback() {
-		s.web.listener = httpapi.LimitListener(s.web.listener, httpapi.ConnLimits{
+		s.web.listener = connlimit.Listen(s.web.listener, connlimit.Limits{
 			Total: adminConnections, PerAddress: adminAddressConnections,
 		})
 	}

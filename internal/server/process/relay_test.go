@@ -17,6 +17,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/net/connlimit"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/host/memory"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
@@ -295,16 +296,16 @@ func TestConnLimits(t *testing.T) {
 	if limits.Total != 4096 || limits.PerAddress != 256 || limits.TrustedProxies != nil || limits.IdleTimeout != 30*time.Second {
 		t.Errorf("%+v", limits)
 	}
-	limits.OnReject(httpapi.EvictedAddress)
-	limits.OnReject(httpapi.EvictedAddress)
-	limits.OnReject(httpapi.RejectedTotal)
+	limits.OnReject(connlimit.EvictedAddress)
+	limits.OnReject(connlimit.EvictedAddress)
+	limits.OnReject(connlimit.RejectedTotal)
 	if r.evictedAddress.Load() != 2 || r.total.Load() != 1 {
 		t.Errorf("counted %d and %d", r.evictedAddress.Load(), r.total.Load())
 	}
 	if n := strings.Count(lines.String(), "\n"); n != 1 || !strings.Contains(lines.String(), "reason=evicted_address") {
 		t.Errorf("%d lines: %s", n, lines.String())
 	}
-	r.note(log, httpapi.EvictedTotal, time.Now().Add(rejectionLogEvery))
+	r.note(log, connlimit.EvictedTotal, time.Now().Add(rejectionLogEvery))
 	if n := strings.Count(lines.String(), "\n"); n != 2 || !strings.Contains(lines.String(), "closed_since_last_line=3") ||
 		r.evictedTotal.Load() != 1 {
 		t.Errorf("after a minute %d lines: %s", n, lines.String())
