@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"net/url"
 	"os"
 	"time"
 
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/ctl"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/urfave/cli/v3"
 )
 
@@ -48,13 +48,7 @@ Examples:
 		if err != nil {
 			return usage(cmd, err)
 		}
-		query.Set("for", cmd.Duration("for").String())
-		if reason := cmd.String("reason"); reason != "" {
-			query.Set("reason", reason)
-		}
-		if cmd.Args().Present() {
-			query.Set("prefix", cmd.Args().First())
-		}
+		query.For, query.Reason, query.Prefix = cmd.Duration("for").String(), cmd.String("reason"), cmd.Args().First()
 		o.Stdin = os.Stdin
 		return c.Ban(ctx, o, query, cmd.Bool("yes"))
 	}}
@@ -69,15 +63,10 @@ func bannedPlayerFlags() []cli.Flag {
 }
 
 // banQuery returns the player of the flags, or nothing if there is an argument instead.
-func banQuery(cmd *cli.Command, neither string) (url.Values, error) {
-	query := url.Values{}
-	for _, name := range []string{"player", "project", "environment"} {
-		if value := cmd.String(name); value != "" {
-			query.Set(name, value)
-		}
-	}
-	if cmd.Args().Present() == query.Has("player") {
-		return nil, errors.New(neither)
+func banQuery(cmd *cli.Command, neither string) (operator.BanQuery, error) {
+	query := operator.BanQuery{Player: cmd.String("player"), Project: cmd.String("project"), Environment: cmd.String("environment")}
+	if cmd.Args().Present() == (query.Player != "") {
+		return query, errors.New(neither)
 	}
 	return query, nil
 }

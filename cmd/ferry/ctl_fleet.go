@@ -3,9 +3,9 @@ package main
 import (
 	"fmt"
 	"net/url"
-	"strconv"
 
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/ctl"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/urfave/cli/v3"
 )
 
@@ -79,9 +79,8 @@ Examples:
 	}, showParsed(func(cmd *cli.Command) (r ctl.Request, err error) {
 		if cmd.Bool("players") {
 			top, err := intWithin(cmd, "top", 1, 1000)
-			return ctl.PlayerUsage(cmd.String("node"), url.Values{
-				"project": {cmd.String("project")}, "environment": {cmd.String("environment")}, "sort": {cmd.String("sort")},
-				"top": {strconv.Itoa(top)},
+			return ctl.PlayerUsage(cmd.String("node"), operator.PlayersQuery{
+				Project: cmd.String("project"), Environment: cmd.String("environment"), Sort: cmd.String("sort"), Top: top,
 			}), err
 		}
 		for _, name := range []string{"project", "environment", "sort", "top"} {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/ctl"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/urfave/cli/v3"
 )
 
@@ -36,10 +37,10 @@ Examples:
 		),
 	}, showParsed(func(cmd *cli.Command) (ctl.Request, error) {
 		limit, err := parseLimit(cmd)
-		return ctl.Allocations(ctl.Filter{
+		return ctl.Allocations(cmd.String("node"), operator.AllocationsQuery{
 			Project: cmd.String("project"), Environment: cmd.String("environment"), Tenant: cmd.String("tenant"),
 			Role: cmd.String("role"), Match: cmd.String("match"), Bound: cmd.String("bound"),
-			Transport: cmd.String("transport"), Limit: limit, Node: cmd.String("node"),
+			Transport: cmd.String("transport"), Limit: limit,
 		}), err
 	})}
 }
@@ -63,7 +64,7 @@ func playersCommand() ctlCommand {
 		Flags:       append(watchFlags(), limitFlag(), nodeFlag()),
 	}, showParsed(func(cmd *cli.Command) (ctl.Request, error) {
 		limit, err := parseLimit(cmd)
-		return ctl.Players(cmd.String("node"), cmd.Args().First(), limit), err
+		return ctl.Players(cmd.String("node"), operator.AllocationsQuery{Host: cmd.Args().First(), Limit: limit}), err
 	})}
 }
 
@@ -100,7 +101,7 @@ Examples:
 		Flags: append(watchFlags(), nodeFlag(), &cli.IntFlag{Name: "limit", Usage: "show the last `NUMBER` events, 1 to 1000", Value: 100}),
 	}, showParsed(func(cmd *cli.Command) (ctl.Request, error) {
 		n, err := intWithin(cmd, "limit", 1, 1000)
-		return ctl.Timeline(cmd.String("node"), cmd.Args().First(), n), err
+		return ctl.Timeline(cmd.String("node"), operator.TimelineQuery{Project: cmd.Args().First(), Limit: n}), err
 	})}
 }
 

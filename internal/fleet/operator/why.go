@@ -6,6 +6,7 @@ import "time"
 // that means.
 type Why struct {
 	ID       string `json:"id"`
+	Relay    string `json:"-"` // that answered, of a fleet
 	Role     string `json:"role,omitempty"`
 	JoinCode string `json:"join_code,omitempty"` // of a live host
 	Player   string `json:"player,omitempty"`    // while it is live

@@ -16,11 +16,11 @@ import (
 )
 
 // Bans shows the bans.
-func Bans() Request { return tableOf(Call{Path: "/bans"}, bansTable) }
+func Bans() Request { return listing(operator.ListBans, "", operator.NoQuery{}, rows(bansTable)) }
 
 // Ban adds the ban that the query describes. It says first what the ban ends and shuts out, and asks on
 // the terminal, unless confirmed is set.
-func (c *Client) Ban(ctx context.Context, o Output, query url.Values, confirmed bool) error {
+func (c *Client) Ban(ctx context.Context, o Output, query operator.BanQuery, confirmed bool) error {
 	if !o.Curl {
 		text, err := affected(ctx, c, query)
 		if err != nil {
@@ -36,16 +36,17 @@ func (c *Client) Ban(ctx context.Context, o Output, query url.Values, confirmed 
 			return errors.New("no ban was made")
 		}
 	}
-	return c.Show(ctx, o, tableOf(Call{Method: http.MethodPost, Path: "/bans", Query: query}, func(w io.Writer, b *operator.Ban) error {
+	call := Call{Method: http.MethodPost, Path: "/bans", Query: operator.Values(query)}
+	return c.Show(ctx, o, tableOf(call, func(w io.Writer, b *operator.Ban) error {
 		_, err := fmt.Fprintf(w, "%s banned until %s (%s)\n", printable.Line(b.Subject()), b.Until.Local().Format(time.DateTime), b.ID)
 		return err
 	}))
 }
 
 // affected says what a ban ends now and shuts out. It is an error if there can be no such ban.
-func affected(ctx context.Context, c *Client, query url.Values) (string, error) {
+func affected(ctx context.Context, c *Client, query operator.BanQuery) (string, error) {
 	var n operator.Affected
-	err := c.Do(ctx, Call{Path: "/bans/affected", Query: query}, &n)
+	err := c.Do(ctx, Call{Path: operator.ListAffected.Path, Query: operator.Values(query)}, &n)
 	switch {
 	case n.Refused != "":
 		return "", errors.New(n.Refused)
@@ -64,8 +65,8 @@ func isYes(in io.Reader, out io.Writer, question string) bool {
 
 // Unban removes a ban by its id; or by its prefix, with those of networks inside it; or, if name is
 // empty, that of the player in the query.
-func Unban(name string, query url.Values) Request {
-	call := Call{Method: http.MethodDelete, Path: "/bans", Query: query}
+func Unban(name string, query operator.BanQuery) Request {
+	call := Call{Method: http.MethodDelete, Path: "/bans", Query: operator.Values(query)}
 	if _, ok := operator.ParsePrefix(name); ok {
 		call.Query = url.Values{"prefix": {name}}
 	} else if name != "" {

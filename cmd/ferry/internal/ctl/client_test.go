@@ -149,7 +149,8 @@ func TestPages(t *testing.T) {
 	for limit, want := range map[int]struct{ shown, calls int }{0: {6, 3}, 6: {6, 3}, 3: {4, 2}, 2: {2, 1}, 1: {2, 1}} {
 		asked = nil
 		var out, errors strings.Builder
-		if err := c.Show(t.Context(), Output{Stdout: &out, Stderr: &errors}, Allocations(Filter{Role: "host", Limit: limit})); err != nil {
+		list := Allocations("", operator.AllocationsQuery{Role: "host", Limit: limit})
+		if err := c.Show(t.Context(), Output{Stdout: &out, Stderr: &errors}, list); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Count(out.String(), "\n") - 1; got != want.shown || len(asked) != want.calls {

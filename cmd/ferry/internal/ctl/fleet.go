@@ -14,7 +14,7 @@ import (
 )
 
 // Nodes shows this process, or all of a fleet.
-func Nodes() Request { return tableOf(Call{Path: "/nodes"}, nodesTable) }
+func Nodes() Request { return listing(operator.ListNodes, "", operator.NoQuery{}, rows(nodesTable)) }
 
 // Drain lets a node run dry by what the query says, deadline and threshold, and
 // Undrain ends that. No node is the process that is asked.

@@ -18,38 +18,26 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
-// Filter says which allocations are shown. Empty fields let all through.
-type Filter struct {
-	Project, Environment, Tenant, Role, Match, Bound, Transport string
-	// Limit is how many are shown at most; 0: all.
-	Limit int
-	// Node is the relay that has them; empty: the process that is asked.
-	Node string
+// Allocations shows those of a node that a query selects, at most so many; 0: all.
+func Allocations(node string, q operator.AllocationsQuery) Request {
+	return pages(operator.ListAllocations, node, q)
 }
-
-func (f Filter) query() url.Values {
-	q := url.Values{}
-	for name, value := range map[string]string{
-		"project": f.Project, "environment": f.Environment, "tenant": f.Tenant,
-		"role": f.Role, "match": f.Match, "bound": f.Bound, "transport": f.Transport,
-	} {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
-	return q
-}
-
-// Allocations shows those that a filter lets through.
-func Allocations(f Filter) Request { return list(nodePath(f.Node)+"/allocations", f) }
 
 // Players shows those of a host, which is at a node; empty: an API process finds it.
-func Players(node, host string, limit int) Request {
-	return list(nodePath(node)+"/allocations/"+url.PathEscape(host)+"/players", Filter{Limit: limit})
+func Players(node string, q operator.AllocationsQuery) Request {
+	return pages(operator.ListPlayers, node, q)
 }
 
-func list(path string, f Filter) Request {
-	r := requestOf(page(path, f, 0, f.Limit), func(o Output, all *operator.Allocations) error {
+func pages(l *operator.List[operator.AllocationsQuery, operator.Allocations], node string, q operator.AllocationsQuery) Request {
+	most := q.Limit
+	page := func(read int, cursor uint32) Call {
+		q.Cursor, q.Limit = cursor, operator.MaxRows
+		if most > 0 {
+			q.Limit = min(most-read, operator.MaxRows)
+		}
+		return Call{Path: nodePath(node) + l.PathOf(q), Query: operator.Values(q)}
+	}
+	r := requestOf(page(0, 0), func(o Output, all *operator.Allocations) error {
 		if err := allocationsTable(o.Stdout, all); err != nil || all.Next == 0 {
 			return err
 		}
@@ -60,34 +48,16 @@ func list(path string, f Filter) Request {
 		all := &operator.Allocations{Allocations: []operator.Allocation{}}
 		for {
 			var next operator.Allocations
-			left := 0
-			if f.Limit > 0 {
-				left = f.Limit - len(all.Allocations)
-			}
-			if err := c.Do(ctx, page(path, f, all.Next, left), &next); err != nil {
+			if err := c.Do(ctx, page(len(all.Allocations), all.Next), &next); err != nil {
 				return nil, err
 			}
 			all.Allocations, all.Next = append(all.Allocations, next.Allocations...), next.Next
-			if all.Next == 0 || f.Limit > 0 && len(all.Allocations) >= f.Limit {
+			if all.Next == 0 || most > 0 && len(all.Allocations) >= most {
 				return all, nil
 			}
 		}
 	}
 	return r
-}
-
-// page is the call for the page from cursor on, with left allocations at most;
-// 0: as many as fit.
-func page(path string, f Filter, cursor uint32, left int) Call {
-	q := f.query()
-	if left <= 0 || left > operator.MaxRows {
-		left = operator.MaxRows
-	}
-	q.Set("limit", strconv.Itoa(left))
-	if cursor != 0 {
-		q.Set("cursor", strconv.FormatUint(uint64(cursor), 10))
-	}
-	return Call{Path: path, Query: q}
 }
 
 // Kick removes a player from its match.
@@ -108,14 +78,13 @@ func doneLine(w io.Writer, d *operator.ActionResult) error {
 // Why explains what happened to an allocation, live or ended, by its id or join code. An
 // API process asks all relays, or only the named node.
 func Why(node, name string) Request {
-	return tableOf(Call{Path: nodePath(node) + "/why/" + url.PathEscape(name)}, whyTable)
+	return listing(operator.ListWhy, node, operator.NameQuery{Name: name}, rows(whyTable))
 }
 
 // Timeline shows what happened to the allocations of a project lately, and which of its calls
-// were refused: at most so many events. An API process asks all relays, or only the named node.
-func Timeline(node, project string, limit int) Request {
-	call := Call{Path: nodePath(node) + "/timeline", Query: url.Values{"project": {project}, "limit": {strconv.Itoa(limit)}}}
-	return requestOf(call, func(o Output, p *operator.ProjectTimeline) error {
+// were refused. An API process asks all relays, or only the named node.
+func Timeline(node string, q operator.TimelineQuery) Request {
+	return listing(operator.ListTimeline, node, q, func(o Output, p *operator.ProjectTimeline) error {
 		err := timelineTable(o.Stdout, p)
 		missingLines(o.Stderr, "the timeline", p.Missing)
 		return err

@@ -16,7 +16,9 @@ import (
 )
 
 // Settings shows the settings in force.
-func Settings() Request { return tableOf(Call{Path: "/config"}, settingsTable) }
+func Settings() Request {
+	return listing(operator.ListSettings, "", operator.NoQuery{}, rows(settingsTable))
+}
 
 // Reload lets the process read its settings again.
 func Reload() Request { return tableOf(Call{Method: http.MethodPost, Path: "/reload"}, reloadedTable) }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/base/printable"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
 // Output says how answers are shown.
@@ -47,7 +48,17 @@ func requestOf[T any](call Call, show func(Output, *T) error) Request {
 
 // tableOf makes a request whose answer is a T, of which nothing goes to Stderr.
 func tableOf[T any](call Call, table func(io.Writer, *T) error) Request {
-	return requestOf(call, func(o Output, v *T) error { return table(o.Stdout, v) })
+	return requestOf(call, rows(table))
+}
+
+// listing makes a request of a listing at a node; empty: of the process that is asked.
+func listing[Q, A any](l *operator.List[Q, A], node string, q Q, show func(Output, *A) error) Request {
+	return requestOf(Call{Path: nodePath(node) + l.PathOf(q), Query: operator.Values(q)}, show)
+}
+
+// rows shows an answer as a table.
+func rows[A any](table func(io.Writer, *A) error) func(Output, *A) error {
+	return func(o Output, v *A) error { return table(o.Stdout, v) }
 }
 
 // Show makes a request and shows the answer, once or again and again.

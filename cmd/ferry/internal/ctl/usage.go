@@ -5,8 +5,6 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
-	"maps"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,21 +16,19 @@ import (
 // Usage shows what each project used of a node; empty: of the process that is asked, or of
 // all relays if that is an API process. Relays whose part is missing are named on Stderr.
 func Usage(node string) Request {
-	return usageOf(Call{Path: nodePath(node) + "/usage"}, usageTable, usageCSV,
-		func(u *operator.Usage) []operator.Missing { return u.Missing })
+	return listing(operator.ListUsage, node, operator.NoQuery{}, showUsage(usageTable, usageCSV,
+		func(u *operator.Usage) []operator.Missing { return u.Missing }))
 }
 
-// PlayerUsage shows what players used of a node, as Usage does; query is that of /usage/players, in which
-// empty values are left out.
-func PlayerUsage(node string, query url.Values) Request {
-	maps.DeleteFunc(query, func(_ string, values []string) bool { return values[0] == "" })
-	return usageOf(Call{Path: nodePath(node) + "/usage/players", Query: query}, playersTable, playersCSV,
-		func(u *operator.PlayersUsage) []operator.Missing { return u.Missing })
+// PlayerUsage shows what players used of a node, as Usage does.
+func PlayerUsage(node string, q operator.PlayersQuery) Request {
+	return listing(operator.ListPlayerUsage, node, q, showUsage(playersTable, playersCSV,
+		func(u *operator.PlayersUsage) []operator.Missing { return u.Missing }))
 }
 
-// usageOf makes a request whose answer is shown as a table or as CSV, and whose missing parts go to Stderr.
-func usageOf[T any](call Call, table, csv func(io.Writer, *T) error, missing func(*T) []operator.Missing) Request {
-	return requestOf(call, func(o Output, u *T) error {
+// showUsage shows an answer as a table or as CSV, and its missing parts on Stderr.
+func showUsage[T any](table, csv func(io.Writer, *T) error, missing func(*T) []operator.Missing) func(Output, *T) error {
+	return func(o Output, u *T) error {
 		show := table
 		if o.CSV {
 			show = csv
@@ -40,7 +36,7 @@ func usageOf[T any](call Call, table, csv func(io.Writer, *T) error, missing fun
 		err := show(o.Stdout, u)
 		missingLines(o.Stderr, "the usage", missing(u))
 		return err
-	})
+	}
 }
 
 func usageTable(w io.Writer, u *operator.Usage) error {

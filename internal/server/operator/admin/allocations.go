@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,88 +51,44 @@ func hex(tenant uint64) string { return fmt.Sprintf("%016x", tenant) }
 
 func seconds(d time.Duration) float64 { return d.Seconds() }
 
-type listQuery struct {
-	filter engine.Filter
-	cursor uint32
-	limit  int
+var errID = errors.New("is not the id of an allocation")
+
+// filterOf returns what a query selects.
+func filterOf(q *operator.AllocationsQuery) (f engine.Filter, err error) {
+	wrong := func(name, format string, args ...any) (engine.Filter, error) {
+		return f, fmt.Errorf("%w: "+name+": "+format, append([]any{operator.ErrQuery}, args...)...)
+	}
+	f = engine.Filter{Transport: q.Transport, Binding: bindings[q.Bound], Role: roles[q.Role]}
+	if q.Match != "" {
+		if f.Match, err = parseID(q.Match); err != nil {
+			return wrong("match", "%w", err)
+		}
+	}
+	tenant := alloc.Tenant{Project: q.Project, Environment: q.Environment}
+	switch {
+	case q.Tenant != "" && tenant != (alloc.Tenant{}):
+		return wrong("tenant", "%q excludes project and environment", q.Tenant)
+	case q.Tenant != "":
+		if f.Tenant, err = strconv.ParseUint(q.Tenant, 16, 64); err != nil || len(q.Tenant) != 16 {
+			return wrong("tenant", "is not a tenant's digest of 16 hexadecimal digits")
+		}
+	case tenant == (alloc.Tenant{}):
+	case q.Project == "":
+		return wrong("environment", "needs a project")
+	case tenant.Validate() != nil:
+		return wrong("project", "%w", tenant.Validate())
+	case q.Environment != "":
+		f.Tenant = tenant.Hash()
+	default:
+		f.Project = q.Project
+	}
+	return f, nil
 }
 
 var (
-	errID      = errors.New("is not the id of an allocation")
-	errTenant  = errors.New("is not a tenant's digest of 16 hexadecimal digits")
-	errRole    = errors.New("is neither host nor joiner")
-	errBound   = errors.New("is neither true nor false")
-	errProject = errors.New("needs a project")
+	bindings = map[string]engine.Binding{"true": engine.OnlyBound, "false": engine.OnlyUnbound}
+	roles    = map[string]alloc.Role{alloc.RoleHost.String(): alloc.RoleHost, alloc.RoleJoiner.String(): alloc.RoleJoiner}
 )
-
-func parseListQuery(query url.Values) (listQuery, error) {
-	l := listQuery{limit: operator.DefaultRows}
-	var tenant *alloc.Tenant
-	named := func(set func(*alloc.Tenant, string)) func(string) error {
-		return func(text string) error {
-			if tenant == nil {
-				tenant = new(alloc.Tenant)
-			}
-			set(tenant, text)
-			return tenant.Validate()
-		}
-	}
-	f := &l.filter
-	err := parse(query, map[string]func(string) error{
-		"tenant": func(text string) (err error) {
-			if f.Tenant, err = strconv.ParseUint(text, 16, 64); err != nil || len(text) != 16 {
-				return errTenant
-			}
-			return nil
-		},
-		"project":     named(func(t *alloc.Tenant, text string) { t.Project = text }),
-		"environment": named(func(t *alloc.Tenant, text string) { t.Environment = text }),
-		"match":       func(text string) (err error) { f.Match, err = parseID(text); return err },
-		"role":        func(text string) (err error) { f.Role, err = parseRole(text); return err },
-		"transport":   func(text string) error { f.Transport = text; return nil },
-		"bound": func(text string) error {
-			switch text {
-			case "true":
-				f.Binding = engine.OnlyBound
-			case "false":
-				f.Binding = engine.OnlyUnbound
-			default:
-				return errBound
-			}
-			return nil
-		},
-		"cursor": func(text string) error {
-			n, err := number(text, math.MaxUint32)
-			l.cursor = uint32(n)
-			return err
-		},
-		"limit": func(text string) error {
-			n, err := number(text, operator.MaxRows)
-			l.limit = int(n)
-			return err
-		},
-	})
-	switch {
-	case err != nil || tenant == nil:
-	case query.Has("tenant"):
-		err = fmt.Errorf("%w: tenant: %q excludes project and environment", errQuery, query.Get("tenant"))
-	case !query.Has("project"):
-		err = fmt.Errorf("%w: environment: %w", errQuery, errProject)
-	case query.Has("environment"):
-		f.Tenant = tenant.Hash()
-	default:
-		f.Project = tenant.Project
-	}
-	return l, err
-}
-
-func number(text string, most uint64) (uint64, error) {
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || n > most {
-		return 0, fmt.Errorf("%q is not a number up to %d", text, most)
-	}
-	return n, nil
-}
 
 func parseID(text string) (proto.AllocationID, error) {
 	id, err := proto.ParseAllocationID(text)
@@ -142,15 +96,6 @@ func parseID(text string) (proto.AllocationID, error) {
 		return proto.AllocationID{}, fmt.Errorf("%q %w", text, errID)
 	}
 	return id, nil
-}
-
-func parseRole(text string) (alloc.Role, error) {
-	for _, role := range []alloc.Role{alloc.RoleHost, alloc.RoleJoiner} {
-		if text == role.String() {
-			return role, nil
-		}
-	}
-	return alloc.RoleNone, errRole
 }
 
 // checkTransport returns an error for a transport that the relay does not have; "" is any.
@@ -164,25 +109,35 @@ func checkTransport(name string, workers []engine.WorkerStats) error {
 	if name == "" || slices.Contains(known, name) {
 		return nil
 	}
-	return fmt.Errorf("%w: transport: %q is none of this relay's: %s", errQuery, name, strings.Join(known, ", "))
+	return fmt.Errorf("%w: transport: %q is none of this relay's: %s", operator.ErrQuery, name, strings.Join(known, ", "))
 }
 
 func allocationPages(mux *http.ServeMux, relay *RelayConfig) {
-	mux.HandleFunc("GET /allocations", func(w http.ResponseWriter, r *http.Request) {
-		l, err := parseListQuery(r.URL.Query())
-		var page operator.Allocations
-		if err == nil {
-			page, err = listAllocations(r.Context(), relay, l)
+	show(mux, operator.ListAllocations, func(ctx context.Context, q operator.AllocationsQuery) (operator.Allocations, error) {
+		f, err := filterOf(&q)
+		if err != nil {
+			return operator.Allocations{}, err
 		}
-		writeAnswer(w, page, err)
+		return listAllocations(ctx, relay, f, &q)
 	})
-	mux.HandleFunc("GET /allocations/{id}", func(w http.ResponseWriter, r *http.Request) {
-		a, err := findAllocation(r, relay.Engine)
-		writeAnswer(w, allocationOf(a, relay.History), err)
+	show(mux, operator.ListAllocation, func(ctx context.Context, q operator.IDQuery) (operator.Allocation, error) {
+		a, err := findAllocation(ctx, q.ID, relay.Engine)
+		return allocationOf(a, relay.History), err
 	})
-	mux.HandleFunc("GET /allocations/{id}/players", func(w http.ResponseWriter, r *http.Request) {
-		page, err := listPlayers(r, relay)
-		writeAnswer(w, page, err)
+	show(mux, operator.ListPlayers, func(ctx context.Context, q operator.AllocationsQuery) (operator.Allocations, error) {
+		host, err := findAllocation(ctx, q.Host, relay.Engine)
+		if err != nil {
+			return operator.Allocations{}, err
+		}
+		f, err := filterOf(&q)
+		switch {
+		case err != nil:
+			return operator.Allocations{}, err
+		case host.Role != alloc.RoleHost:
+			return operator.Allocations{}, fmt.Errorf("%w: %v is a player, its host is %v", operator.ErrQuery, host.ID, host.Match)
+		}
+		f.Match, f.Role = host.ID, alloc.RoleJoiner
+		return listAllocations(ctx, relay, f, &q)
 	})
 }
 
@@ -202,68 +157,46 @@ func changePages(mux *http.ServeMux, c allocationChanger, log *slog.Logger) {
 	})
 }
 
-func listAllocations(ctx context.Context, relay *RelayConfig, l listQuery) (page operator.Allocations, err error) {
+func listAllocations(ctx context.Context, relay *RelayConfig, f engine.Filter, q *operator.AllocationsQuery) (page operator.Allocations,
+	err error) {
 	page.Allocations = []operator.Allocation{} // not null
-	if err := checkTransport(l.filter.Transport, relay.Engine.Stats().Workers); err != nil {
+	if err := checkTransport(f.Transport, relay.Engine.Stats().Workers); err != nil {
 		return page, err
 	}
-	err = withTimeout(ctx, func(ctx context.Context) error {
-		all, next, err := relay.Engine.Allocations(ctx, l.filter, l.cursor, l.limit)
-		for _, a := range all {
-			page.Allocations = append(page.Allocations, allocationOf(a, relay.History))
-		}
-		page.Next = uint32(next)
-		return err
-	})
+	all, next, err := relay.Engine.Allocations(ctx, f, q.Cursor, q.Limit)
+	for _, a := range all {
+		page.Allocations = append(page.Allocations, allocationOf(a, relay.History))
+	}
+	page.Next = next
 	return page, err
 }
 
-func pathID(r *http.Request) (proto.AllocationID, error) {
-	id, err := parseID(r.PathValue("id"))
+func pathID(text string) (proto.AllocationID, error) {
+	id, err := parseID(text)
 	if err != nil {
-		return id, fmt.Errorf("%w: %w", errQuery, err)
+		return id, fmt.Errorf("%w: %w", operator.ErrQuery, err)
 	}
 	return id, nil
 }
 
-func findAllocation(r *http.Request, relay Relay) (a engine.Allocation, err error) {
-	id, err := pathID(r)
+func findAllocation(ctx context.Context, text string, relay Relay) (a engine.Allocation, err error) {
+	id, err := pathID(text)
 	if err != nil {
 		return a, err
 	}
-	err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
-		page, _, err := relay.Allocations(ctx, engine.Filter{ID: id}, 0, 1)
-		if err == nil && len(page) == 0 {
-			err = alloc.ErrNotFound
-		}
-		if err != nil {
-			return err
-		}
-		a = page[0]
-		return nil
-	})
-	return a, err
-}
-
-func listPlayers(r *http.Request, relay *RelayConfig) (operator.Allocations, error) {
-	host, err := findAllocation(r, relay.Engine)
+	page, _, err := relay.Allocations(ctx, engine.Filter{ID: id}, 0, 1)
+	if err == nil && len(page) == 0 {
+		err = alloc.ErrNotFound
+	}
 	if err != nil {
-		return operator.Allocations{}, err
+		return a, err
 	}
-	l, err := parseListQuery(r.URL.Query())
-	if err != nil {
-		return operator.Allocations{}, err
-	}
-	if host.Role != alloc.RoleHost {
-		return operator.Allocations{}, fmt.Errorf("%w: %v is a player, its host is %v", errQuery, host.ID, host.Match)
-	}
-	l.filter.Match, l.filter.Role = host.ID, alloc.RoleJoiner
-	return listAllocations(r.Context(), relay, l)
+	return page[0], nil
 }
 
 func changeAllocation(r *http.Request, log *slog.Logger, what string,
 	do func(context.Context, proto.AllocationID) error) (operator.ActionResult, error) {
-	id, err := pathID(r)
+	id, err := pathID(r.PathValue("id"))
 	if err != nil {
 		return operator.ActionResult{}, err
 	}

@@ -80,29 +80,25 @@ func describeBan(b *operator.Ban, n *operator.Affected) string {
 }
 
 func banPages(mux *http.ServeMux, bans Bans, count affectedCounter, log *slog.Logger) {
-	mux.HandleFunc("GET /bans/affected", func(w http.ResponseWriter, r *http.Request) {
-		b, err := parseBan(r.URL.Query(), time.Now())
-		var all operator.Affected
+	show(mux, operator.ListAffected, func(ctx context.Context, q operator.BanQuery) (all operator.Affected, err error) {
+		b, err := banOf(&q)
 		if err == nil {
-			err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
-				all, err = checkBan(ctx, b, bans, count)
-				return err
-			})
+			all, err = checkBan(ctx, b, bans, count)
 		}
 		if err != nil && statusOf(err) < http.StatusInternalServerError {
 			all, err = operator.Affected{Refused: err.Error()}, nil
 		}
-		writeAnswer(w, all, err)
+		return all, err
 	})
-	mux.HandleFunc("GET /bans", func(w http.ResponseWriter, _ *http.Request) {
+	showValue(mux, operator.ListBans, func() operator.Bans {
 		list := bans.List()
 		if list.Bans == nil {
 			list.Bans = []operator.Ban{} // not null
 		}
-		writeAnswer(w, list, nil)
+		return list
 	})
 	mux.HandleFunc("POST /bans", func(w http.ResponseWriter, r *http.Request) {
-		b, err := parseBan(r.URL.Query(), time.Now())
+		b, err := parseBan(r.URL.Query())
 		if err == nil {
 			err = withTimeout(r.Context(), func(ctx context.Context) error {
 				if _, err := checkBan(ctx, b, bans, count); errors.Is(err, ErrBanShared) {
@@ -144,7 +140,7 @@ func banPages(mux *http.ServeMux, bans Bans, count affectedCounter, log *slog.Lo
 		remove(w, r, removed)
 	})
 	mux.HandleFunc("DELETE /bans", func(w http.ResponseWriter, r *http.Request) {
-		subject, err := parseBan(r.URL.Query(), time.Now())
+		subject, err := parseBan(r.URL.Query())
 		removed := operator.RemovedBans{Done: doneRemoved}
 		if err == nil {
 			removed.Bans, removed.Remaining, err = bansOf(subject, bans.List().Bans)
@@ -157,44 +153,32 @@ func banPages(mux *http.ServeMux, bans Bans, count affectedCounter, log *slog.Lo
 	})
 }
 
-// affectedPage is what an API process asks of each relay.
-func affectedPage(mux *http.ServeMux, count affectedCounter) {
-	mux.HandleFunc("GET /bans/affected", func(w http.ResponseWriter, r *http.Request) {
-		b, err := parseBan(r.URL.Query(), time.Now())
+// showAffected registers what an API process asks of each relay.
+func showAffected(mux *http.ServeMux, count affectedCounter) {
+	show(mux, operator.ListAffected, func(ctx context.Context, q operator.BanQuery) (all operator.Affected, err error) {
+		b, err := banOf(&q)
 		if err == nil {
 			b, err = ban.Check(b)
 		}
-		var all operator.Affected
 		if err == nil {
-			all, err = count(r.Context(), b)
+			all, err = count(ctx, b)
 		}
-		writeAnswer(w, all, err)
+		return all, err
 	})
 }
 
 // affectedInFleet returns the sum of all relays, and how many are missing in it: those that do not
 // answer, or whose version does not count.
 func affectedInFleet(ctx context.Context, fleet relays, b operator.Ban) (all operator.Affected, err error) {
-	nodes, err := fleet.nodes(ctx)
-	if err != nil {
-		return all, err
+	q := operator.BanQuery{Player: b.Player, Project: b.Project, Environment: b.Environment}
+	if b.Player == "" {
+		q.Prefix = b.Prefix.String()
 	}
-	for _, n := range nodes.Nodes {
-		if n.Role != apiRole {
-			all.MissingRelays++
-		}
+	missing, err := askFleet(ctx, fleet, operator.ListAffected, q, &all)
+	if len(missing) > 0 {
+		err = nil
 	}
-	query := url.Values{"prefix": {b.Prefix.String()}}
-	if b.Player != "" {
-		query = url.Values{"player": {b.Player}, "project": {b.Project}, "environment": {b.Environment}}
-	}
-	// MissingRelays has those that failed.
-	_, _ = askRelays(ctx, fleet, "/bans/affected?"+query.Encode(), func(_ operator.Node, part operator.Affected) bool {
-		all.Add(part)
-		all.MissingRelays--
-		return false
-	})
-	return all, nil
+	return all, err
 }
 
 const doneRemoved = "removed"
@@ -205,7 +189,7 @@ var errNoBan = errors.New("admin")
 // networks around it. It is an error if there is none to remove.
 func bansOf(subject operator.Ban, all []operator.Ban) (within, around []operator.Ban, err error) {
 	if (subject.Player == "") != subject.Prefix.IsValid() || subject.Player != "" && (subject.Project == "" || subject.Environment == "") {
-		return nil, nil, fmt.Errorf("%w: name a prefix, or a player with its project and environment", errQuery)
+		return nil, nil, fmt.Errorf("%w: name a prefix, or a player with its project and environment", operator.ErrQuery)
 	}
 	if subject.Prefix.IsValid() {
 		subject.Prefix = ban.Network(subject.Prefix)
@@ -233,27 +217,31 @@ func bansOf(subject operator.Ban, all []operator.Ban) (within, around []operator
 
 var errPrefix = errors.New("is neither an address nor a prefix such as 192.0.2.0/24")
 
-func parseBan(query url.Values, now time.Time) (operator.Ban, error) {
-	b, d := operator.Ban{Since: now.UTC().Truncate(time.Second)}, defaultBan
-	text := func(to *string) func(string) error {
-		return func(value string) error { *to = value; return nil }
+func parseBan(query url.Values) (operator.Ban, error) {
+	var q operator.BanQuery
+	if err := operator.ParseQuery(query, &q); err != nil {
+		return operator.Ban{}, err
 	}
-	err := parse(query, map[string]func(string) error{
-		"player": text(&b.Player), "project": text(&b.Project), "environment": text(&b.Environment), "reason": text(&b.Reason),
-		"prefix": func(value string) error {
-			var ok bool
-			if b.Prefix, ok = operator.ParsePrefix(value); !ok {
-				return fmt.Errorf("%q %w", value, errPrefix)
-			}
-			return nil
-		},
-		"for": func(value string) (err error) {
-			if d, err = time.ParseDuration(value); err != nil || d < time.Second {
-				return fmt.Errorf("%q is not a duration such as 24h, at least 1s", value)
-			}
-			return nil
-		},
-	})
+	return banOf(&q)
+}
+
+func banOf(q *operator.BanQuery) (operator.Ban, error) {
+	b := operator.Ban{
+		Player: q.Player, Project: q.Project, Environment: q.Environment, Reason: q.Reason, Since: time.Now().UTC().Truncate(time.Second),
+	}
+	if q.Prefix != "" {
+		var ok bool
+		if b.Prefix, ok = operator.ParsePrefix(q.Prefix); !ok {
+			return b, fmt.Errorf("%w: prefix: %q %w", operator.ErrQuery, q.Prefix, errPrefix)
+		}
+	}
+	d := defaultBan
+	if q.For != "" {
+		var err error
+		if d, err = time.ParseDuration(q.For); err != nil || d < time.Second {
+			return b, fmt.Errorf("%w: for: %q is not a duration such as 24h, at least 1s", operator.ErrQuery, q.For)
+		}
+	}
 	b.Until = b.Since.Add(d)
-	return b, err
+	return b, nil
 }

@@ -31,22 +31,22 @@ type Canaries struct {
 	byName map[string]operator.Canary
 }
 
-// add keeps a report. Error: errQuery, for an invalid report and for one canary too many.
+// add keeps a report. Error: operator.ErrQuery, for an invalid report and for one canary too many.
 func (c *Canaries) add(report operator.CanaryReport, now time.Time) error {
 	texts := []string{report.Name}
 	for _, t := range report.Transports {
 		texts = append(texts, t.Transport, t.Region, t.Failure)
 		if t.Matches < 0 || t.Failed < 0 || t.Failed > t.Matches {
-			return fmt.Errorf("%w: the report of a canary has %d failures in %d matches", errQuery, t.Failed, t.Matches)
+			return fmt.Errorf("%w: the report of a canary has %d failures in %d matches", operator.ErrQuery, t.Failed, t.Matches)
 		}
 	}
 	for _, text := range texts {
 		if len(text) > maxReportText || !printable.IsLine(text) {
-			return fmt.Errorf("%w: a text in the report of a canary is longer than %d bytes, or not printable", errQuery, maxReportText)
+			return fmt.Errorf("%w: a text in the report of a canary is longer than %d bytes, or not printable", operator.ErrQuery, maxReportText)
 		}
 	}
 	if report.Name == "" {
-		return fmt.Errorf("%w: the report of a canary has no name", errQuery)
+		return fmt.Errorf("%w: the report of a canary has no name", operator.ErrQuery)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,7 +56,7 @@ func (c *Canaries) add(report operator.CanaryReport, now time.Time) error {
 		}
 	}
 	if _, known := c.byName[report.Name]; !known && len(c.byName) == maxCanaries {
-		return fmt.Errorf("%w: %d canaries report here already", errQuery, maxCanaries)
+		return fmt.Errorf("%w: %d canaries report here already", operator.ErrQuery, maxCanaries)
 	}
 	if c.byName == nil {
 		c.byName = make(map[string]operator.Canary)
@@ -83,13 +83,11 @@ func canaryPages(mux *http.ServeMux, c *Canaries) {
 		var report operator.CanaryReport
 		err := json.NewDecoder(io.LimitReader(r.Body, maxReport)).Decode(&report)
 		if err != nil {
-			err = fmt.Errorf("%w: the report of a canary cannot be read: %w", errQuery, err)
+			err = fmt.Errorf("%w: the report of a canary cannot be read: %w", operator.ErrQuery, err)
 		} else {
 			err = c.add(report, time.Now())
 		}
 		writeAnswer(w, operator.ActionResult{ID: report.Name, Done: "reported"}, err)
 	})
-	mux.HandleFunc("GET /canaries", func(w http.ResponseWriter, _ *http.Request) {
-		writeAnswer(w, operator.Canaries{Canaries: c.all(time.Now())}, nil)
-	})
+	showValue(mux, operator.ListCanaries, func() operator.Canaries { return operator.Canaries{Canaries: c.all(time.Now())} })
 }

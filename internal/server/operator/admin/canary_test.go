@@ -23,7 +23,7 @@ func TestCanaries(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := c.add(operator.CanaryReport{Name: "one too many"}, now); !errors.Is(err, errQuery) {
+	if err := c.add(operator.CanaryReport{Name: "one too many"}, now); !errors.Is(err, operator.ErrQuery) {
 		t.Errorf("one too many: %v", err)
 	}
 	later := now.Add(canaryFor + time.Second)

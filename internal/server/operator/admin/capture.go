@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/operator/capture"
@@ -102,16 +101,12 @@ func askCapture(r *http.Request, fleet relays, seconds time.Duration) (page oper
 		relay = n.ID
 	} else {
 		err := withTimeout(r.Context(), func(ctx context.Context) error {
-			return askAllRelays(ctx, fleet, "/why/"+url.PathEscape(name), func(n operator.Node, found operator.Why) bool {
-				relay = n.ID
-				return found.Known
-			})
+			found, err := findInFleet(ctx, fleet, name)
+			relay = found.Relay
+			return err
 		})
 		if err != nil {
 			return page, err
-		}
-		if relay == "" {
-			return page, fmt.Errorf("%w: no relay of the fleet knows %q", alloc.ErrNotFound, name)
 		}
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), seconds+fleetCaptureMargin)
@@ -122,15 +117,15 @@ func askCapture(r *http.Request, fleet relays, seconds time.Duration) (page oper
 // fleetCaptureMargin is the time of the call besides the capture.
 const fleetCaptureMargin = 1500 * time.Millisecond
 
-func captureSeconds(query url.Values, most uint64) (time.Duration, error) {
-	n := uint64(5)
-	err := parse(query, map[string]func(string) error{"seconds": func(text string) (err error) {
-		if n, err = number(text, most); err == nil && n == 0 {
-			err = fmt.Errorf("%q is not a number from 1 to %d", text, most)
-		}
-		return err
-	}})
-	return time.Duration(n) * time.Second, err
+func captureSeconds(query url.Values, most int) (time.Duration, error) {
+	q := struct {
+		Seconds int `query:"seconds"`
+	}{5}
+	err := operator.ParseQuery(query, &q)
+	if err == nil && (q.Seconds < 1 || q.Seconds > most) {
+		err = fmt.Errorf("%w: seconds: %d is not a number from 1 up to %d", operator.ErrQuery, q.Seconds, most)
+	}
+	return time.Duration(q.Seconds) * time.Second, err
 }
 
 func captureHeader(w http.ResponseWriter, r *http.Request) {

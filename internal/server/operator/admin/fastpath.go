@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,43 +20,38 @@ type FastPath interface {
 var errNoFastPath = errors.New("this process has no fast path: its setting xdp is off")
 
 func fastPathPages(mux *http.ServeMux, f FastPath, log *slog.Logger) {
-	mux.HandleFunc("GET /fast-path", func(w http.ResponseWriter, _ *http.Request) { writeFastPath(w, f) })
+	state := func() (operator.FastPath, error) {
+		if f == nil {
+			return operator.FastPath{}, errNoFastPath
+		}
+		c := f.Counts()
+		return operator.FastPath{
+			On: c.On, OffBecause: c.OffBecause, Mode: c.Mode, Interfaces: c.Interfaces, Datagrams: c.Datagrams, Passed: c.Passed,
+			NoNextHop: c.NoNextHop, FilterChanges: c.FilterChanges,
+		}, nil
+	}
+	show(mux, operator.ListFastPath, func(context.Context, operator.NoQuery) (operator.FastPath, error) { return state() })
 	mux.HandleFunc("PUT /fast-path", func(w http.ResponseWriter, r *http.Request) {
 		on, err := parseOnOff(r.URL.Query())
 		if err == nil && f != nil {
 			f.SetEnabled(on)
 			log.Warn("operator: fast path", "on", on, "from", r.RemoteAddr)
 		}
-		if err != nil {
-			writeAnswer(w, nil, err)
-			return
+		var now operator.FastPath
+		if err == nil {
+			now, err = state()
 		}
-		writeFastPath(w, f)
+		writeAnswer(w, now, err)
 	})
 }
 
 func parseOnOff(query url.Values) (on bool, err error) {
-	given := false
-	err = parse(query, map[string]func(string) error{"state": func(text string) error {
-		if on, given = text == "on", true; text != "on" && text != "off" {
-			return fmt.Errorf("%q is neither on nor off", text)
-		}
-		return nil
-	}})
-	if err == nil && !given {
-		err = fmt.Errorf("%w: state is missing: on or off", errQuery)
+	var q struct {
+		State string `query:"state" oneof:"on off"`
 	}
-	return on, err
-}
-
-func writeFastPath(w http.ResponseWriter, f FastPath) {
-	if f == nil {
-		writeAnswer(w, nil, errNoFastPath)
-		return
+	err = operator.ParseQuery(query, &q)
+	if err == nil && q.State == "" {
+		err = fmt.Errorf("%w: state is missing: on or off", operator.ErrQuery)
 	}
-	c := f.Counts()
-	writeAnswer(w, operator.FastPath{
-		On: c.On, OffBecause: c.OffBecause, Mode: c.Mode, Interfaces: c.Interfaces, Datagrams: c.Datagrams, Passed: c.Passed,
-		NoNextHop: c.NoNextHop, FilterChanges: c.FilterChanges,
-	}, nil)
+	return q.State == "on", err
 }

@@ -19,17 +19,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-func nodePages(mux *http.ServeMux, list func(context.Context) (operator.Nodes, error)) {
-	mux.HandleFunc("GET /nodes", func(w http.ResponseWriter, r *http.Request) {
-		var nodes operator.Nodes
-		err := withTimeout(r.Context(), func(ctx context.Context) (err error) {
-			nodes, err = list(ctx)
-			return err
-		})
-		writeAnswer(w, nodes, err)
-	})
-}
-
 // Fleet gives access to the relays of a fleet. Its methods must be safe for
 // concurrent use.
 type Fleet interface {
@@ -68,7 +57,8 @@ var (
 
 func findNode(nodes *operator.Nodes, name string) (operator.Node, error) {
 	if len(name) < minNodePrefix {
-		return operator.Node{}, fmt.Errorf("%w: %q is too short for a node: give %d characters of its id at least", errQuery, name, minNodePrefix)
+		return operator.Node{}, fmt.Errorf("%w: %q is too short for a node: give %d characters of its id at least", operator.ErrQuery, name,
+			minNodePrefix)
 	}
 	all := nodes.Nodes
 	var found []operator.Node
@@ -92,8 +82,8 @@ func findNode(nodes *operator.Nodes, name string) (operator.Node, error) {
 		}
 		return operator.Node{}, fmt.Errorf("%w: no known node has an id that begins with %q; the relays are\n%s", errNode, name, candidates(all))
 	}
-	return operator.Node{}, fmt.Errorf("%w: %d nodes have an id that begins with %q; give more of one of them\n%s", errQuery, len(found),
-		name, candidates(found))
+	return operator.Node{}, fmt.Errorf("%w: %d nodes have an id that begins with %q; give more of one of them\n%s", operator.ErrQuery,
+		len(found), name, candidates(found))
 }
 
 func errStoreAway(nodes *operator.Nodes) error {
@@ -191,7 +181,7 @@ func relayNode(ctx context.Context, fleet relays, name string) (operator.Node, e
 func noRelayPages(mux *http.ServeMux) {
 	for page, err := range map[string]error{
 		"POST /drain": errNoRelay, "DELETE /drain": errNoRelay,
-		"GET /allocations": errNoAllocations, "GET /stats": errNoAllocations,
+		"GET " + operator.ListAllocations.Path: errNoAllocations, "GET " + operator.ListStats.Path: errNoAllocations,
 	} {
 		mux.HandleFunc(page, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, nil, err) })
 	}
@@ -203,27 +193,28 @@ const (
 	DefaultDeadline = time.Hour
 	// maxDeadline is the maximum of the setting drain_timeout.
 	maxDeadline = 168 * time.Hour
-	// maxThreshold is the maximum number of allocations of a relay.
-	maxThreshold = 1 << 26
 )
 
+// deadline is a parameter: the longest time of a drain.
+type deadline time.Duration
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *deadline) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	if err != nil || parsed < 0 || parsed > maxDeadline {
+		return fmt.Errorf("%q is not a duration such as 1h, up to 168h, or 0 for no deadline", text)
+	}
+	*d = deadline(parsed)
+	return nil
+}
+
 func drainConfig(query url.Values, defaults engine.DrainConfig) (engine.DrainConfig, error) {
-	cfg := defaults
-	err := parse(query, map[string]func(string) error{
-		"deadline": func(text string) (err error) {
-			cfg.Deadline, err = time.ParseDuration(text)
-			if err != nil || cfg.Deadline < 0 || cfg.Deadline > maxDeadline {
-				return fmt.Errorf("%q is not a duration such as 1h, up to 168h, or 0 for no deadline", text)
-			}
-			return nil
-		},
-		"threshold": func(text string) error {
-			n, err := number(text, maxThreshold)
-			cfg.Threshold = int(n)
-			return err
-		},
-	})
-	return cfg, err
+	q := struct {
+		Deadline  deadline `query:"deadline"`
+		Threshold int      `query:"threshold" max:"67108864"` // the maximum number of allocations of a relay
+	}{deadline(defaults.Deadline), defaults.Threshold}
+	err := operator.ParseQuery(query, &q)
+	return engine.DrainConfig{Deadline: time.Duration(q.Deadline), Threshold: q.Threshold}, err
 }
 
 type DrainConfig struct {
@@ -237,9 +228,7 @@ type DrainConfig struct {
 }
 
 func drainPages(mux *http.ServeMux, own *DrainConfig) {
-	mux.HandleFunc("GET /drain", func(w http.ResponseWriter, _ *http.Request) {
-		writeAnswer(w, own.State(), nil)
-	})
+	showValue(mux, operator.ListDrain, own.State)
 	mux.HandleFunc("POST /drain", func(w http.ResponseWriter, r *http.Request) {
 		want, err := drainConfig(r.URL.Query(), own.Defaults)
 		if err == nil {
@@ -259,27 +248,28 @@ func RelayPages(relay *RelayConfig) http.Handler {
 	mux := http.NewServeMux()
 	relayPages(mux, relay)
 	if relay.Timeline != nil {
-		timelinePages(mux, relay.Timeline, relays{})
+		show(mux, operator.ListTimeline, listTimeline(relay.Timeline, relays{}))
 	}
 	if relay.Summary != nil {
-		mux.HandleFunc("GET /summary", func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, relay.Summary(), nil) })
+		showValue(mux, operator.ListSummary, relay.Summary)
 	}
 	if relay.Capture != nil {
 		captureForFleet(mux, relay)
 	}
 	if relay.Affected != nil {
-		affectedPage(mux, relay.Affected)
+		showAffected(mux, relay.Affected)
 	}
 	return mux
 }
 
 func relayPages(mux *http.ServeMux, relay *RelayConfig) {
 	allocationPages(mux, relay)
-	matchPages(mux, relay)
-	usagePages(mux, relay)
+	show(mux, operator.ListMatches, newMatchIndex(relay.Engine, relay.History, time.Now).search)
+	show(mux, operator.ListUsage, listUsage(relay))
+	showValue(mux, operator.ListStats, func() operator.Stats { return StatsOf(relay.Engine.Stats(), time.Now(), relay.Since) })
 	if relay.History != nil {
-		whyPages(mux, relay.History)
-		playerUsagePage(mux, relay.History)
+		show(mux, operator.ListWhy, explain(relay.History))
+		show(mux, operator.ListPlayerUsage, listPlayerUsage(relay.History))
 	}
 }
 
@@ -349,14 +339,14 @@ func remotePages(mux *http.ServeMux, fleet relays, relay *RelayConfig) {
 		return
 	}
 	ofHost := func(ctx context.Context, r *http.Request) (string, error) {
-		id, err := pathID(r)
+		id, err := pathID(r.PathValue("id"))
 		if err != nil {
 			return "", err
 		}
 		return fleet.RelayOf(ctx, id)
 	}
 	for page, relay := range map[string]func(context.Context, *http.Request) (string, error){
-		nodePage: named, "GET /allocations/{id}": ofHost, "GET /allocations/{id}/players": ofHost,
+		nodePage: named, "GET " + operator.ListAllocation.Path: ofHost, "GET " + operator.ListPlayers.Path: ofHost,
 	} {
 		mux.HandleFunc(page, func(w http.ResponseWriter, r *http.Request) { serveRemotePage(w, r, fleet, relay) })
 	}

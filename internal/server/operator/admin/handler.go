@@ -6,33 +6,10 @@
 // that a failure elsewhere does not restart this process. /readyz succeeds from the
 // end of start-up to the begin of a drain or shutdown.
 //
-//	GET /drain                              state of the drain
-//	POST /drain?deadline=1h&threshold=0     refuse new allocations, exit when the running ones have ended
-//	DELETE /drain                           accept new allocations again
-//	GET /nodes                              this process, or all of a fleet
-//	POST /nodes/NODE/drain, DELETE          the same as /drain for NODE; see below
-//	GET /nodes/NODE/allocations, ...        the same as /allocations, /usage and /stats of NODE; /summary: what the console shows of it
-//	GET /allocations?cursor=0&limit=100     one page of the allocations; filters are tenant, or project and
-//	                                        environment, role, match, bound, transport
-//	GET /allocations/ID                     one allocation; /allocations/ID/players: the players of a host
-//	DELETE /allocations/ID                  end it
-//	POST /allocations/ID/kick               remove a player from its match
-//	POST /allocations/NAME/capture?seconds= a pcapng file of the match's messages, NAME an id or a join code
-//	GET /bans                               the bans of players and networks; POST /bans?prefix=&for=24h&reason=, or
-//	                                        ?player=&project=&environment=, adds one, DELETE /bans/ID removes it,
-//	                                        DELETE /bans?prefix= all of a network and of those inside it
-//	GET /bans/affected?prefix=              what such a ban would end now and shut out, with the parameters of POST
-//	GET /usage                              player-seconds, datagrams and bytes of each project
-//	GET /usage/players?project=&sort=bytes  the same of each player; other parameters are environment, top
-//	GET /canaries                           what each canary has seen in the last hour; POST /canary is its report
-//	GET /stats                              the counters
-//	GET /config                             the settings in force, without secrets
-//	POST /reload                            reload the settings, all or none
-//	POST /upgrade                           let a new process of the program take over
-//	GET /fast-path, PUT /fast-path?state=   the program in the kernel, on or off
-//	GET /log-level, PUT /log-level?level=   the level of the log
+// The index (see [writeIndex]) has all pages. Those that only list are the values [operator.List] of package operator,
+// from which [show] and [showFleet] make their pages; the others change something, and are written out.
 //
-// Responses are JSON, with the types of this package; errors are one line of text.
+// Responses are JSON, with the types of package operator; errors are one line of text.
 //
 // # A fleet
 //
@@ -61,7 +38,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -214,7 +190,7 @@ func New(cfg Config) *Pages {
 		banPages(mux, cfg.Bans, count, cfg.Logger)
 	}
 	if cfg.Timeline != nil {
-		timelinePages(mux, cfg.Timeline, fleet)
+		show(mux, operator.ListTimeline, listTimeline(cfg.Timeline, fleet))
 	}
 	if cfg.Relay != nil {
 		relayPages(mux, cfg.Relay)
@@ -227,14 +203,16 @@ func New(cfg Config) *Pages {
 	if cfg.Fleet != nil {
 		captureOfFleet(mux, fleet)
 		noRelayPages(mux)
-		whyOfFleet(mux, fleet)
-		matchesOfFleet(mux, fleet)
-		usageOfFleet(mux, fleet)
-		playerUsageOfFleet(mux, fleet)
+		show(mux, operator.ListWhy, func(ctx context.Context, q operator.NameQuery) (operator.Why, error) {
+			return findInFleet(ctx, fleet, q.Name)
+		})
+		showFleet(mux, operator.ListMatches, fleet)
+		showFleet(mux, operator.ListUsage, fleet)
+		showFleet(mux, operator.ListPlayerUsage, fleet)
 		changePages(mux, cfg.Fleet, cfg.Logger)
 	}
 	if cfg.Nodes != nil {
-		nodePages(mux, cfg.Nodes)
+		show(mux, operator.ListNodes, func(ctx context.Context, _ operator.NoQuery) (operator.Nodes, error) { return cfg.Nodes(ctx) })
 		remotePages(mux, fleet, cfg.Relay)
 		nodeDrainPages(mux, cfg.Drain, fleet, cfg.Logger)
 	}
@@ -266,6 +244,7 @@ const index = `<!doctype html>
 <li><a href="/readyz">/readyz</a>: readiness: the process accepts requests
 <li><a href="/nodes">/nodes</a>: this process, or all processes of a fleet; POST and DELETE /nodes/ID/drain: the same as /drain for a relay of the fleet
 <li><a href="/allocations">/allocations</a>: the allocations of the relay (?role=host&amp;bound=true&amp;match=ID&amp;limit=100&amp;cursor=NEXT); /allocations/ID, /allocations/ID/players; DELETE /allocations/ID ends an allocation, POST /allocations/ID/kick removes a player; POST /allocations/NAME/capture?seconds=5 captures the messages of a match
+<li><a href="/matches">/matches</a>: the matches (?q=TEXT&amp;sort=age&amp;order=asc&amp;limit=100&amp;offset=0); TEXT is an id, a join code, a player, an address or a project
 <li>/why/NAME: what happened to an allocation, by its id or join code, and why its players are not in the match
 <li>/timeline?project=NAME: what happened to the allocations of a project lately, and which of its calls were refused (&amp;limit=100)
 <li><a href="/bans">/bans</a>: banned players and networks; POST (?prefix=192.0.2.0/24&amp;for=24h) adds one, DELETE /bans/ID removes it, and DELETE /bans?prefix=192.0.2.0/24 all of a network and of those inside it; /bans/affected?prefix=192.0.2.0/24: what a ban would end now and shut out
@@ -296,8 +275,6 @@ func withTimeout(ctx context.Context, do func(context.Context) error) error {
 	return do(ctx)
 }
 
-var errQuery = errors.New("admin")
-
 func writeAnswer(w http.ResponseWriter, value any, err error) {
 	if err != nil {
 		http.Error(w, err.Error(), statusOf(err))
@@ -311,7 +288,7 @@ func writeAnswer(w http.ResponseWriter, value any, err error) {
 
 func statusOf(err error) int {
 	switch {
-	case errors.Is(err, errQuery), errors.Is(err, ban.ErrInvalid):
+	case errors.Is(err, operator.ErrQuery), errors.Is(err, ban.ErrInvalid):
 		return http.StatusBadRequest
 	case errors.Is(err, alloc.ErrNotFound), errors.Is(err, errNode), errors.Is(err, errNoBan):
 		return http.StatusNotFound
@@ -328,22 +305,4 @@ func statusOf(err error) int {
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError
-}
-
-// parse reads a query with one reader per parameter. Unknown parameters are errors,
-// so that a typing error does not change the request.
-func parse(query url.Values, readers map[string]func(string) error) error {
-	for name, values := range query {
-		read, ok := readers[name]
-		if !ok {
-			return fmt.Errorf("%w: unknown parameter %q", errQuery, name)
-		}
-		if len(values) != 1 {
-			return fmt.Errorf("%w: %s is given %d times", errQuery, name, len(values))
-		}
-		if err := read(values[0]); err != nil {
-			return fmt.Errorf("%w: %s: %w", errQuery, name, err)
-		}
-	}
-	return nil
 }

@@ -2,13 +2,8 @@ package admin
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
-	"net/http"
-	"net/url"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -28,72 +23,11 @@ const (
 	readShare  = 20
 	// maxOfPlayer is how many allocations of one player a search finds.
 	maxOfPlayer = 100
-	// maxMatchOffset is the largest sum of offset and limit.
-	maxMatchOffset = 10_000
 )
 
-type matchQuery struct {
-	search        string
-	sort          string
-	ascending     bool
-	offset, limit int
-}
-
-// matchKey is what matches are sorted by, of a relay's own and of those that relays have sent alike.
-type matchKey struct {
-	age, heard, bytes    float64
-	players              int
-	project, environment string
-}
-
-var matchSorts = map[string]func(a, b matchKey) int{
-	"age":     func(a, b matchKey) int { return cmp.Compare(a.age, b.age) },
-	"players": func(a, b matchKey) int { return cmp.Compare(a.players, b.players) },
-	"heard":   func(a, b matchKey) int { return cmp.Compare(a.heard, b.heard) },
-	"rate":    func(a, b matchKey) int { return cmp.Compare(a.bytes, b.bytes) },
-	"project": func(a, b matchKey) int {
-		return cmp.Or(cmp.Compare(a.project, b.project), cmp.Compare(a.environment, b.environment))
-	},
-}
-
-func keyOfRead(m *readMatch) matchKey {
-	return matchKey{seconds(m.Age), seconds(m.SinceReceived), m.bytes, m.Links, m.Name.Project, m.Name.Environment}
-}
-
-func keyOfMatch(m *operator.Match) matchKey {
-	return matchKey{m.Host.Age, m.Host.Heard, m.Bytes, m.Host.Connections, m.Host.Project, m.Host.Environment}
-}
-
-func parseMatchQuery(query url.Values) (matchQuery, error) {
-	m := matchQuery{sort: "age", ascending: true, limit: operator.DefaultRows}
-	err := parse(query, map[string]func(string) error{
-		"q": func(text string) error { m.search = strings.TrimSpace(text); return nil },
-		"sort": func(text string) error {
-			if _, ok := matchSorts[text]; !ok {
-				return fmt.Errorf("%q is not one of age, heard, players, project, rate", text)
-			}
-			m.sort = text
-			return nil
-		},
-		"order": func(text string) error {
-			if text != "asc" && text != "desc" {
-				return fmt.Errorf("%q is not one of asc, desc", text)
-			}
-			m.ascending = text == "asc"
-			return nil
-		},
-		"offset": func(text string) error {
-			n, err := number(text, maxMatchOffset-operator.MaxRows)
-			m.offset = int(n)
-			return err
-		},
-		"limit": func(text string) error {
-			n, err := number(text, operator.MaxRows)
-			m.limit = int(n)
-			return err
-		},
-	})
-	return m, err
+func keyOfRead(m *readMatch) operator.MatchKey {
+	return operator.MatchKey{Age: seconds(m.Age), Heard: seconds(m.SinceReceived), Bytes: m.bytes, Players: m.Links,
+		Project: m.Name.Project, Environment: m.Name.Environment}
 }
 
 type readMatch struct {
@@ -161,12 +95,12 @@ func (x *matchIndex) all(ctx context.Context) ([]readMatch, bool, error) {
 	return hosts, truncated, nil
 }
 
-func (x *matchIndex) search(ctx context.Context, m matchQuery) (operator.Matches, error) {
+func (x *matchIndex) search(ctx context.Context, q operator.MatchesQuery) (operator.Matches, error) {
 	hosts, truncated, err := x.all(ctx)
 	if err != nil {
 		return operator.Matches{}, err
 	}
-	selects, err := x.selector(ctx, m.search)
+	selects, err := x.selector(ctx, strings.TrimSpace(q.Search))
 	if err != nil {
 		return operator.Matches{}, err
 	}
@@ -177,28 +111,12 @@ func (x *matchIndex) search(ctx context.Context, m matchQuery) (operator.Matches
 		}
 	}
 	found := operator.Matches{Truncated: truncated, Total: len(selected), Matches: []operator.Match{}}
-	page := sortAndCut(selected, m, keyOfRead, func(a, b *readMatch) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-	for _, h := range page {
+	byID := func(a, b *readMatch) int { return bytes.Compare(a.ID[:], b.ID[:]) }
+	for _, h := range operator.SortMatches(selected, &q, keyOfRead, byID) {
 		found.Matches = append(found.Matches, operator.Match{Host: allocationOf(h.Allocation, x.history),
 			Datagrams: h.datagrams, Bytes: h.bytes})
 	}
 	return found, nil
-}
-
-func sortAndCut[M any](all []*M, m matchQuery, keyOf func(*M) matchKey, byID func(a, b *M) int) []*M {
-	by := matchSorts[m.sort]
-	slices.SortFunc(all, func(a, b *M) int {
-		order := by(keyOf(a), keyOf(b))
-		if !m.ascending {
-			order = -order
-		}
-		if order == 0 {
-			order = byID(a, b)
-		}
-		return order
-	})
-	from := min(m.offset, len(all))
-	return all[from:min(from+m.limit, len(all))]
 }
 
 // selector returns what a search looks for: the id of an allocation, a join code, a player,
@@ -257,63 +175,4 @@ func (x *matchIndex) matchesOf(ctx context.Context, player string, matches map[p
 		}
 	}
 	return nil
-}
-
-func matchPages(mux *http.ServeMux, relay *RelayConfig) {
-	index := newMatchIndex(relay.Engine, relay.History, time.Now)
-	mux.HandleFunc("GET /matches", func(w http.ResponseWriter, r *http.Request) {
-		var found operator.Matches
-		m, err := parseMatchQuery(r.URL.Query())
-		if err == nil {
-			err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
-				found, err = index.search(ctx, m)
-				return err
-			})
-		}
-		writeAnswer(w, found, err)
-	})
-}
-
-func matchesOfFleet(mux *http.ServeMux, fleet relays) {
-	mux.HandleFunc("GET /matches", func(w http.ResponseWriter, r *http.Request) {
-		var found operator.Matches
-		m, err := parseMatchQuery(r.URL.Query())
-		if err == nil {
-			found, err = askFleetMatches(r, fleet, m)
-		}
-		writeAnswer(w, found, err)
-	})
-}
-
-// askFleetMatches merges the first matches of all relays that answer. If others are missing, the list
-// also says that it is truncated.
-func askFleetMatches(r *http.Request, fleet relays, m matchQuery) (found operator.Matches, err error) {
-	first := m.offset + m.limit
-	if first > operator.MaxRows {
-		return found, fmt.Errorf("%w: offset: a fleet shows the first %d matches: narrow the search", errQuery, operator.MaxRows)
-	}
-	query := url.Values{"q": {m.search}, "sort": {m.sort}, "order": {"desc"}, "limit": {strconv.Itoa(first)}}
-	if m.ascending {
-		query.Set("order", "asc")
-	}
-	var all []*operator.Match
-	err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
-		found.Missing, err = askRelays(ctx, fleet, "/matches?"+query.Encode(), func(relay operator.Node, part operator.Matches) bool {
-			for i := range part.Matches {
-				part.Matches[i].Relay = relay.ID
-				all = append(all, &part.Matches[i])
-			}
-			found.Total += part.Total
-			found.Truncated = found.Truncated || part.Truncated
-			return false
-		})
-		return err
-	})
-	found.Truncated = found.Truncated || len(found.Missing) > 0
-	found.Matches = []operator.Match{} // not null
-	page := sortAndCut(all, m, keyOfMatch, func(a, b *operator.Match) int { return cmp.Compare(a.Host.ID, b.Host.ID) })
-	for _, match := range page {
-		found.Matches = append(found.Matches, *match)
-	}
-	return found, err
 }

@@ -136,7 +136,7 @@ func TestMatches(t *testing.T) {
 	index := newMatchIndex(relay, nil, func() time.Time { return moment })
 	relay.pages = 0
 	for range 9 {
-		if _, err := index.search(t.Context(), matchQuery{sort: "age", limit: 1}); err != nil {
+		if _, err := index.search(t.Context(), operator.MatchesQuery{Sort: "age", Order: "desc", Limit: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -157,7 +157,7 @@ func TestMatchRates(t *testing.T) {
 	relay := &manyMatches{hosts: 20, reads: 1000, age: 500 * time.Second}
 	index := newMatchIndex(relay, nil, func() time.Time { return now })
 	search := func() operator.Matches {
-		found, err := index.search(t.Context(), matchQuery{sort: "rate", limit: 100})
+		found, err := index.search(t.Context(), operator.MatchesQuery{Sort: "rate", Order: "desc", Limit: 100})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,7 +237,8 @@ func BenchmarkMatches(b *testing.B) {
 	for _, sort := range []string{"age", "project"} {
 		b.Run(sort, func(b *testing.B) {
 			for b.Loop() {
-				if found, err := index.search(b.Context(), matchQuery{sort: sort, limit: 50}); err != nil || found.Total != 50_000 {
+				found, err := index.search(b.Context(), operator.MatchesQuery{Sort: sort, Order: "desc", Limit: 50})
+				if err != nil || found.Total != 50_000 {
 					b.Fatal(found.Total, err)
 				}
 			}
@@ -397,7 +398,7 @@ func TestPlayersOfFleet(t *testing.T) {
 		t.Errorf("the sum is %+v", sum)
 	}
 	if m := sum.Missing; len(m) != 2 || m[0].Relay != "away" || m[1] != (operator.Missing{Relay: "old", Region: "eu",
-		Reason: "its version does not count by player"}) {
+		Reason: "its version does not have this page"}) {
 		t.Errorf("missing: %+v", m)
 	}
 }

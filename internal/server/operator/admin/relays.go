@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -31,7 +32,7 @@ type relays struct {
 }
 
 // askRelays gets a page of every relay of the fleet, calls take with each answer, one at a
-// time, and stops when take returns true. A page that a relay does not have is no answer.
+// time, and stops when take returns true. What a relay does not know is no answer.
 // It returns the relays that did not answer, unless take returned true; and alloc.ErrUnavailable if
 // there are such and none answered.
 func askRelays[T any](ctx context.Context, fleet relays, target string, take func(operator.Node, T) bool) ([]operator.Missing, error) {
@@ -83,24 +84,10 @@ func askRelays[T any](ctx context.Context, fleet relays, target string, take fun
 		failed, missing = append(failed, err), append(missing, operator.Missing{Reason: plainReason(err)})
 	}
 	if answered == 0 && len(failed) > 0 {
-		return nil, errors.Join(failed...)
+		return missing, errors.Join(failed...)
 	}
 	slices.SortFunc(missing, func(a, b operator.Missing) int { return cmp.Compare(a.Relay, b.Relay) })
 	return missing, nil
-}
-
-// askAllRelays is askRelays for an answer that one relay has. Error: alloc.ErrUnavailable if none had
-// it and some did not answer.
-func askAllRelays[T any](ctx context.Context, fleet relays, target string, take func(operator.Node, T) bool) error {
-	missing, err := askRelays(ctx, fleet, target, take)
-	if err != nil || len(missing) == 0 {
-		return err
-	}
-	var lines []string
-	for _, m := range missing {
-		lines = append(lines, strings.Join(strings.Fields(m.Relay+" "+m.Region+" "+m.Reason), " "))
-	}
-	return fmt.Errorf("%w: no relay that answered has it; missing: %s", alloc.ErrUnavailable, strings.Join(lines, "; "))
 }
 
 // Summaries returns the summaries of these relays of a fleet, by their ids. Those that do not answer,
@@ -113,12 +100,15 @@ func Summaries(ctx context.Context, f Fleet, ids []string) map[string]operator.S
 		}
 		return n, nil
 	}
-	_, _ = askRelays(ctx, relays{f, nodes}, "/summary", func(n operator.Node, s operator.Summary) bool {
+	_, _ = askRelays(ctx, relays{f, nodes}, operator.ListSummary.Path, func(n operator.Node, s operator.Summary) bool {
 		all[n.ID] = s
 		return false
 	})
 	return all
 }
+
+// errNoPage is the error of a relay of another version.
+var errNoPage = fmt.Errorf("%w: its version does not have this page", alloc.ErrUnavailable)
 
 func missingRelay(n *operator.Node, err error) operator.Missing {
 	m := operator.Missing{Relay: n.ID, Region: n.Region, Reason: strings.TrimPrefix(plainReason(err), "relay "+n.ID+" at ")}
@@ -139,6 +129,8 @@ func askRelay[T any](ctx context.Context, f Fleet, relay, target string) (answer
 	switch {
 	case err != nil:
 		return answer, false, err
+	case page.Status == http.StatusNotFound && bytes.HasPrefix(page.Body, []byte("404")): // as ServeMux says so
+		return answer, false, errNoPage
 	case page.Status == http.StatusNotFound:
 		return answer, false, nil
 	case page.Status != http.StatusOK:

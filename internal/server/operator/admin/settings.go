@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
@@ -34,9 +35,7 @@ type SettingsConfig struct {
 }
 
 func settingPages(mux *http.ServeMux, cfg *SettingsConfig, log *slog.Logger) {
-	mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) {
-		writeAnswer(w, operator.Settings{Settings: cfg.Values()}, nil)
-	})
+	showValue(mux, operator.ListSettings, func() operator.Settings { return operator.Settings{Settings: cfg.Values()} })
 	mux.HandleFunc("POST /reload", func(w http.ResponseWriter, r *http.Request) {
 		var done operator.ReloadResult
 		err := withTimeout(r.Context(), func(ctx context.Context) (err error) {
@@ -53,53 +52,32 @@ func settingPages(mux *http.ServeMux, cfg *SettingsConfig, log *slog.Logger) {
 			writeAnswer(w, done, err)
 		})
 	}
-	mux.HandleFunc("GET /log-level", func(w http.ResponseWriter, _ *http.Request) {
-		writeAnswer(w, operator.LogLevel{Level: LevelName(cfg.Level.Level())}, nil)
-	})
+	level := func() operator.LogLevel { return operator.LogLevel{Level: LevelName(cfg.Level.Level())} }
+	showValue(mux, operator.ListLogLevel, level)
 	mux.HandleFunc("PUT /log-level", func(w http.ResponseWriter, r *http.Request) {
 		err := setLevel(cfg.Level, log, r.URL.Query(), r.RemoteAddr)
-		writeAnswer(w, operator.LogLevel{Level: LevelName(cfg.Level.Level())}, err)
+		writeAnswer(w, level(), err)
 	})
 }
 
-var levels = []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
-
 // LevelName returns the name of a level in the setting log_level.
-func LevelName(l slog.Level) string {
-	switch l {
-	case slog.LevelDebug:
-		return "debug"
-	case slog.LevelInfo:
-		return "info"
-	case slog.LevelWarn:
-		return "warn"
-	case slog.LevelError:
-		return "error"
-	}
-	return l.String()
-}
+func LevelName(l slog.Level) string { return strings.ToLower(l.String()) }
 
 func setLevel(current *slog.LevelVar, log *slog.Logger, query url.Values, from string) error {
-	var level *slog.Level
-	err := parse(query, map[string]func(string) error{"level": func(text string) error {
-		for _, l := range levels {
-			if LevelName(l) == text {
-				level = &l
-				return nil
-			}
-		}
-		return fmt.Errorf("%q is not one of debug, info, warn, error", text)
-	}})
-	switch {
-	case err != nil:
+	var q struct {
+		Level string `query:"level" oneof:"debug info warn error"`
+	}
+	if err := operator.ParseQuery(query, &q); err != nil {
 		return err
-	case level == nil:
-		return fmt.Errorf("%w: level is missing: debug, info, warn or error", errQuery)
+	}
+	var level slog.Level
+	if level.UnmarshalText([]byte(q.Level)) != nil {
+		return fmt.Errorf("%w: level is missing: debug, info, warn or error", operator.ErrQuery)
 	}
 	was := current.Level()
-	current.Set(*level)
+	current.Set(level)
 	// The higher of both levels makes sure that the record is written.
-	log.Log(context.Background(), max(was, *level, slog.LevelInfo), "operator: log level changed",
-		"was", LevelName(was), "now", LevelName(*level), "from", from)
+	log.Log(context.Background(), max(was, level, slog.LevelInfo), "operator: log level changed",
+		"was", LevelName(was), "now", LevelName(level), "from", from)
 	return nil
 }

@@ -4,11 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
-	"net/url"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
@@ -63,130 +58,26 @@ func stuckWorkers(before, now []engine.WorkerStats) (rows []int) {
 	return rows
 }
 
-func usagePages(mux *http.ServeMux, relay *RelayConfig) {
-	mux.HandleFunc("GET /usage", func(w http.ResponseWriter, r *http.Request) {
+func listUsage(relay *RelayConfig) func(context.Context, operator.NoQuery) (operator.Usage, error) {
+	return func(ctx context.Context, _ operator.NoQuery) (operator.Usage, error) {
 		usage := operator.Usage{Since: relay.Since, Projects: []operator.ProjectUsage{}}
 		if !relay.UsageSince.IsZero() {
 			usage.Since = relay.UsageSince
 		}
-		err := withTimeout(r.Context(), func(ctx context.Context) error {
-			all, err := relay.Engine.Usage(ctx)
-			for _, u := range all {
-				usage.Projects = append(usage.Projects, projectOf(u))
-			}
-			return err
-		})
-		writeAnswer(w, usage, err)
-	})
-	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
-		writeAnswer(w, StatsOf(relay.Engine.Stats(), time.Now(), relay.Since), nil)
-	})
-}
-
-type playerQuery struct {
-	project, environment, sort string
-	top                        int
-}
-
-func parsePlayerQuery(query url.Values) (playerQuery, error) {
-	q := playerQuery{sort: "bytes", top: operator.DefaultRows}
-	err := parse(query, map[string]func(string) error{
-		"project":     func(text string) error { q.project = text; return nil },
-		"environment": func(text string) error { q.environment = text; return nil },
-		"sort": func(text string) error {
-			if operator.PlayerSorts[text] == nil {
-				return fmt.Errorf("%q is not one of %s", text, strings.Join(slices.Sorted(maps.Keys(operator.PlayerSorts)), ", "))
-			}
-			q.sort = text
-			return nil
-		},
-		"top": func(text string) error {
-			n, err := number(text, operator.MaxRows)
-			q.top = int(n)
-			return err
-		},
-	})
-	if err == nil && q.environment != "" && q.project == "" {
-		err = fmt.Errorf("%w: environment: %w", errQuery, errProject)
-	}
-	return q, err
-}
-
-func playerUsagePage(mux *http.ServeMux, history History) {
-	mux.HandleFunc("GET /usage/players", func(w http.ResponseWriter, r *http.Request) {
-		var usage operator.PlayersUsage
-		q, err := parsePlayerQuery(r.URL.Query())
-		if err == nil {
-			err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
-				usage, err = history.PlayerUsage(ctx, q.project, q.environment)
-				return err
-			})
-			usage.SortAndCut(q.sort, q.top)
+		all, err := relay.Engine.Usage(ctx)
+		for _, u := range all {
+			usage.Projects = append(usage.Projects, projectOf(u))
 		}
-		writeAnswer(w, usage, err)
-	})
+		return usage, err
+	}
 }
 
-// playerUsageOfFleet registers GET /usage/players of a process without a relay: the sum of the first
-// operator.MaxRows players of each relay.
-func playerUsageOfFleet(mux *http.ServeMux, fleet relays) {
-	mux.HandleFunc("GET /usage/players", func(w http.ResponseWriter, r *http.Request) {
-		var sum operator.PlayersUsage
-		q, err := parsePlayerQuery(r.URL.Query())
-		if err == nil {
-			query := url.Values{"sort": {q.sort}, "top": {strconv.Itoa(operator.MaxRows)}}
-			for name, value := range map[string]string{"project": q.project, "environment": q.environment} {
-				if value != "" {
-					query.Set(name, value)
-				}
-			}
-			err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
-				sum, err = sumPlayers(ctx, fleet, "/usage/players?"+query.Encode())
-				return err
-			})
-			sum.SortAndCut(q.sort, q.top)
-		}
-		writeAnswer(w, sum, err)
-	})
-}
-
-func sumPlayers(ctx context.Context, fleet relays, target string) (sum operator.PlayersUsage, err error) {
-	nodes, err := fleet.nodes(ctx)
-	if err != nil {
-		return sum, err
+func listPlayerUsage(history History) func(context.Context, operator.PlayersQuery) (operator.PlayersUsage, error) {
+	return func(ctx context.Context, q operator.PlayersQuery) (operator.PlayersUsage, error) {
+		usage, err := history.PlayerUsage(ctx, q.Project, q.Environment)
+		usage.SortAndCut(q.Sort, q.Top)
+		return usage, err
 	}
-	fleet.nodes = func(context.Context) (operator.Nodes, error) { return nodes, nil }
-	has := make(map[string]bool) // those that answered, or are missing
-	sum.Missing, err = askRelays(ctx, fleet, target, func(n operator.Node, part operator.PlayersUsage) bool {
-		sum.Add(&part)
-		has[n.ID] = true
-		return false
-	})
-	for _, m := range sum.Missing {
-		has[m.Relay] = true
-	}
-	for _, n := range nodes.Nodes {
-		if n.Role != apiRole && !has[n.ID] {
-			sum.Missing = append(sum.Missing, operator.Missing{Relay: n.ID, Region: n.Region, Reason: "its version does not count by player"})
-		}
-	}
-	return sum, err
-}
-
-// usageOfFleet registers GET /usage of a process without a relay: the sum of all relays that
-// answer, with the names of the others.
-func usageOfFleet(mux *http.ServeMux, fleet relays) {
-	mux.HandleFunc("GET /usage", func(w http.ResponseWriter, r *http.Request) {
-		sum := operator.Usage{Projects: []operator.ProjectUsage{}}
-		err := withTimeout(r.Context(), func(ctx context.Context) (err error) {
-			sum.Missing, err = askRelays(ctx, fleet, "/usage", func(_ operator.Node, part operator.Usage) bool {
-				sum.Add(&part)
-				return false
-			})
-			return err
-		})
-		writeAnswer(w, sum, err)
-	})
 }
 
 func projectOf(u engine.Usage) operator.ProjectUsage {

@@ -89,6 +89,8 @@ func (w *typeWriter) writeInterface(t reflect.Type) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		kind := w.typeOf(f.Type)
 		switch {
+		case name == "-":
+			continue
 		case f.Anonymous:
 			bases = append(bases, kind)
 			continue
