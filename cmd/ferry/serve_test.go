@@ -470,7 +470,7 @@ func TestExitCodes(t *testing.T) {
 		{"check --machine", "", 1, " processors: ", "there are problems"},
 		{"check --machine --workers 257", "", 1, "--workers: 257", "there are problems"},
 		{"check --running --admin 127.0.0.1:1 -c " + good, "", 1, "nothing listens at http://127.0.0.1:1", "there are problems"},
-		{"check --json -c " + good, "", 2, "", "--json is for --machine, --running and --token"},
+		{"check --json -c " + good, "", 2, "", "--json is for --machine, --running, --token and --relay"},
 		{"check --nonsense", "", 2, "", "nonsense"},
 	} {
 		var stdout, stderr strings.Builder
