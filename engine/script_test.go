@@ -391,13 +391,13 @@ func (s *sim) junk(o op, c *mReservation) (int, []byte) {
 }
 
 var (
-	modelSequences = flag.Int("model.sequences", 0, "random sequences to compare; 0: 6000, or 300 with the race detector or -short")
+	modelSequences = flag.Int("model.sequences", 0, "random sequences to compare; 0: 1500, or 300 with the race detector or -short")
 	modelSteps     = flag.Int("model.steps", 200, "steps per sequence")
 	modelSeed      = flag.Uint64("model.seed", 0, "first seed; 0: by the clock if -model.sequences is given, else 1")
 )
 
 // minHits is how often a run must hit every rule.
-const minHits = 100
+const minHits = 25
 
 var modelRules = []string{
 	"bind: first", "bind: takes an endpoint over", "bind: the endpoint is another's", "bind: takes its endpoint back",
@@ -474,7 +474,7 @@ func TestModel(t *testing.T) {
 		seed = randomSeed(sequences)
 	}
 	if sequences == 0 {
-		sequences = 6000
+		sequences = 1500 // CI plays 6000 when the engine has changed: make model.
 		if testkit.RaceEnabled || testing.Short() {
 			sequences = 300
 		}
@@ -526,7 +526,7 @@ func report(t *testing.T, hits map[string]int, sequences int) {
 		fmt.Fprintf(&b, "%9d  %s\n", hits[rule], rule)
 	}
 	t.Logf("hits of each rule:\n%s", b.String())
-	if sequences < 5000 {
+	if sequences < 1500 {
 		t.Logf("no verdict on rules that were hit seldom: %d sequences are too few for one", sequences)
 		return
 	}

@@ -69,6 +69,7 @@ var stages = []stage{
 	{name: "vulncheck", target: "vulncheck", roots: []string{"go.mod"}},
 	{name: "portable", target: "portable", roots: []string{"engine", "internal/net", "client/netcode"}},
 	{name: "cross", target: "cross", roots: []string{"cmd/ferry"}},
+	{name: "model", target: "model MODEL=6000", roots: []string{"engine"}, long: "model MODEL=60000"},
 	{name: "peers", target: "peers-test", roots: []string{"scripts/bench"}, waits: true},
 	{name: "openapi", target: "openapi-test", roots: []string{"scripts/openapi", "alloc/httpapi"}},
 	{name: "release", target: "release-test", roots: []string{"scripts/release", "scripts/deploy/systemd", "cmd/ferry/main.go",
@@ -85,7 +86,6 @@ var stages = []stage{
 
 	{name: "mutants", target: "mutants", nightly: true},
 	{name: "stress", target: "stress", nightly: true},
-	{name: "model", target: "model MODEL=60000", nightly: true},
 	{name: "fast-path-long", target: "fast-path FAST_PATH=1000000 FAST_MODEL=3000", nightly: true},
 }
 
