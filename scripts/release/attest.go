@@ -1,11 +1,15 @@
 package main
 
 import (
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
@@ -28,12 +32,52 @@ func (r *release) bom(out string, b binary) error {
 	if list.Metadata != nil {
 		list.Metadata.Timestamp = ""
 	}
+	packages, err := r.consolePackages()
+	if err != nil {
+		return err
+	}
+	*list.Components = append(*list.Components, packages...)
 	w, err := os.Create(filepath.Join(out, strings.Join([]string{"ferry", r.numbered(), b.os, b.arch}, "_")+".cdx.json"))
 	if err != nil {
 		return err
 	}
 	defer w.Close()
 	return cdx.NewBOMEncoder(w, cdx.BOMFileFormatJSON).SetPretty(true).Encode(list)
+}
+
+// consolePackages returns the packages of npm in the console, which is in the binary.
+func (r *release) consolePackages() (all []cdx.Component, err error) {
+	text, err := os.ReadFile(filepath.Join(r.repo, "internal/server/operator/console/web/package-lock.json"))
+	if err != nil {
+		return nil, err
+	}
+	var lock struct {
+		Packages map[string]struct {
+			Version, Integrity, License string
+			Dev                         bool
+		}
+	}
+	if err := json.Unmarshal(text, &lock); err != nil {
+		return nil, err
+	}
+	for _, path := range slices.Sorted(maps.Keys(lock.Packages)) {
+		name, ok := strings.CutPrefix(path, "node_modules/")
+		p := lock.Packages[path]
+		if !ok || p.Dev {
+			continue
+		}
+		sum, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(p.Integrity, "sha512-"))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		purl := "pkg:npm/" + name + "@" + p.Version
+		all = append(all, cdx.Component{
+			BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: name, Version: p.Version, Scope: cdx.ScopeRequired, PackageURL: purl,
+			Hashes:   &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA512, Value: hex.EncodeToString(sum)}},
+			Licenses: &cdx.Licenses{{License: &cdx.License{ID: p.License}}},
+		})
+	}
+	return all, nil
 }
 
 // The statement of provenance, in-toto's Statement v1 with SLSA's predicate v1.

@@ -144,6 +144,9 @@ func (r *release) document(ctx context.Context, ferry string) error {
 			return err
 		}
 	}
+	if err := r.licenses(ctx); err != nil {
+		return err
+	}
 	for _, pattern := range []string{"systemd/*", "sysctl/*", "prometheus/*", "grafana/*"} {
 		files, err := filepath.Glob(filepath.Join(r.repo, "scripts/deploy", pattern))
 		if err != nil || len(files) == 0 {

@@ -77,6 +77,11 @@ func (r *release) imageOf(b binary) (v1.Image, error) {
 		{name: "tmp/", mode: 0o777 | 0o1000},
 		{name: "var/", mode: 0o755}, {name: "var/lib/", mode: 0o755}, {name: "var/lib/ferry/", mode: 0o700, owner: nonRoot},
 	}
+	for _, n := range r.docs {
+		if n.name == "LICENSE" || n.name == licensesFile {
+			system = append(system, n)
+		}
+	}
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	for _, files := range []tree{system, {{name: "ferry", mode: 0o755, content: program}}} {
 		layer, err := r.layer(files)

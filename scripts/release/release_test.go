@@ -107,6 +107,15 @@ func TestArchive(t *testing.T) {
 			t.Errorf("%s is missing", want)
 		}
 	}
+	licenses, err := os.ReadFile(names[root+"/"+licensesFile])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"\nGo go1.", "\ngolang.org/x/sys v", "\ngithub.com/redis/go-redis/v9 v", "\npreact "} {
+		if !bytes.Contains(licenses, []byte(want)) {
+			t.Errorf("%s has no %q", licensesFile, want)
+		}
+	}
 	out, err := exec.Command(names[root+"/ferry"], "version").CombinedOutput()
 	version := strings.TrimSuffix(strings.TrimPrefix(root, "ferry_"), "_linux_amd64")
 	if err != nil || !strings.HasPrefix(string(out), "ferry v"+version+"\n") {
@@ -233,7 +242,7 @@ func TestStatements(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, module := range []string{"pkg:golang/golang.org/x/sys@v", "pkg:golang/github.com/google/uuid@v",
-		"pkg:golang/github.com/ferryrelay/ferry@v", "pkg:golang/std@"} {
+		"pkg:golang/github.com/ferryrelay/ferry@v", "pkg:golang/std@", "pkg:npm/preact@", "pkg:npm/uplot@"} {
 		if !bytes.Contains(text, []byte(module)) {
 			t.Errorf("the list of modules has no %s", module)
 		}
