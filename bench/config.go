@@ -332,7 +332,7 @@ func (cfg *Config) conflicts(d Dialect) []conflict {
 		{cfg.Window*cfg.flows() > maxCredits, fmt.Sprintf("a window of %d for %d flows, limit %d in all", cfg.Window, cfg.flows(), maxCredits)},
 		{FamilyOf(e.Sources.Addr()) != e.Family, fmt.Sprintf("sources %v are not of the family %s", e.Sources, e.Family)},
 		{!udp && !(connects && c.Carries(benchrig.Transport(e.Transport))),
-			fmt.Sprintf("%s has no meaning over %s, only over udp", d.Name(), e.Transport)},
+			fmt.Sprintf("%s has no meaning over %s", d.Name(), e.Transport)},
 		{cfg.ownSockets() && cfg.endpoints() > maxOwnSockets,
 			fmt.Sprintf("%d endpoints on one address, limit %d", cfg.endpoints(), maxOwnSockets)},
 	}

@@ -38,7 +38,7 @@ func newFlows(r *benchrig.Rig) []flow {
 			socket: int32(from.Socket), from: int32(f.From), to: int32(f.To),
 			window:  window{bits: bits[i*words : (i+1)*words]},
 			arrives: int32(to.Socket), local: to.Local,
-			size: int32(r.Sockets[to.Socket].Offset + r.Plan.Payload),
+			size: int32(to.Offset + r.Plan.Payload),
 		}
 	}
 	return flows

@@ -120,6 +120,9 @@ func (g *generator) round(ctx context.Context) (done bool, err error) {
 
 func (g *generator) runMaintenance(ctx context.Context, now int64) {
 	g.keep.due(now, g.sendKeepalive)
+	if g.rig.Maintain != nil {
+		g.rig.Maintain()
+	}
 	if g.replacer != nil {
 		g.replacer.check(now)
 	}
@@ -206,7 +209,7 @@ func (g *generator) accountDatagram(socket int32, s *benchrig.Socket, from endpo
 	if pkt = g.rig.Decrypt(owner, pkt); pkt != nil {
 		g.reconnector.heard(owner, now)
 	}
-	st, ok := parseStamp(pkt[min(s.Offset, len(pkt)):])
+	st, ok := parseStamp(pkt[min(g.rig.Endpoints[max(owner, 0)].Offset, len(pkt)):])
 	if !ok || st.run != g.run || int(st.flow) >= len(g.flows) {
 		g.countOther(pkt, from, ok, owner, now)
 		return
@@ -244,7 +247,7 @@ func (g *generator) countOther(pkt []byte, from endpoint.Endpoint, stamped bool,
 	case stamped:
 		name = "straggler"
 	case g.rig.Explain != nil:
-		name = g.rig.Explain(pkt)
+		name = g.rig.Explain(int(ep), pkt)
 	}
 	if g.replacer.handleReply(name, ep, now) {
 		return

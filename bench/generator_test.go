@@ -13,6 +13,7 @@ import (
 
 	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 func startNull(t *testing.T, cfg benchrig.NullConfig) netip.AddrPort {
@@ -226,32 +227,35 @@ func TestRoundAllocs(t *testing.T) {
 		"closed": {Matches: 4, Window: 2, Warmup: -1, Duration: time.Minute},
 		"star":   {Shape: ShapeStar, Matches: 2, Rate: 20_000, Warmup: -1, Duration: time.Minute},
 	} {
-		t.Run(name, func(t *testing.T) {
-			cfg, err := cfg.withDefaults(benchrig.Direct{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			rig, err := benchrig.Direct{}.Open(t.Context(), planOf(t, cfg))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer rig.Close()
-			skipIfAllocating(t)
-			g := newGenerator(&cfg, rig, 1)
-			for sock.Now() < g.times.start {
-			}
-			allocs := testing.AllocsPerRun(500, func() {
-				if _, err := g.round(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-			})
-			if allocs != 0 {
-				t.Errorf("%v allocations per round", allocs)
-			}
-			if g.recorder.interval.delivered == 0 {
-				t.Error("no datagram arrived")
-			}
-		})
+		t.Run(name, func(t *testing.T) { checkRoundAllocs(t, cfg, benchrig.Direct{}) })
+	}
+}
+
+func checkRoundAllocs(t *testing.T, cfg Config, d benchrig.Dialect) {
+	t.Helper()
+	cfg, err := cfg.withDefaults(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rig, err := d.Open(t.Context(), planOf(t, cfg))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rig.Close()
+	skipIfAllocating(t)
+	g := newGenerator(&cfg, rig, 1)
+	for sock.Now() < g.times.start {
+	}
+	round := func() {
+		if _, err := g.round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if allocs := testing.AllocsPerRun(500, round); allocs != 0 {
+		t.Errorf("%v allocations per round", allocs)
+	}
+	if !testkit.Poll(10*time.Second, func() bool { round(); return g.recorder.interval.delivered > 0 }) {
+		t.Error("no datagram arrived")
 	}
 }
 

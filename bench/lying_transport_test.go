@@ -237,8 +237,8 @@ func (l *lyingServer) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig,
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
-	for _, s := range r.Sockets {
-		s.Offset = lyingLen
+	for ep := range r.Endpoints {
+		r.Endpoints[ep].Offset = lyingLen
 	}
 	for _, link := range p.Flows {
 		prefix := binary.BigEndian.AppendUint32(nil, uint32(link.To))
@@ -246,7 +246,7 @@ func (l *lyingServer) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig,
 			From: link.From, To: link.To, Dst: l.addr, Prefix: binary.BigEndian.AppendUint32(prefix, uint32(link.From)),
 		})
 	}
-	r.Explain = func(pkt []byte) string {
+	r.Explain = func(_ int, pkt []byte) string {
 		if len(pkt) == lyingLen {
 			return benchrig.Answer
 		}

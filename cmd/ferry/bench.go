@@ -29,6 +29,7 @@ const (
 	dialectFerry  = "ferry"
 	dialectSwap   = "swap"
 	dialectDirect = "direct"
+	dialectTURN   = "turn"
 )
 
 // defaultRate is what is offered when nothing else is said, datagrams/s.
@@ -55,6 +56,10 @@ run was interrupted. It is 64 for a wrong command line.
 
 A load generator is a flood: only loopback is allowed without --allow-remote.
 
+With --dialect turn each player has an allocation on a TURN server, over UDP or DTLS, and a
+channel to its host, which is a plain peer. coturn permits peers on loopback with
+--allow-loopback-peers only.
+
 If the relay is restarted during a run, endpoints bind again as clients do. The
 report says how many and how fast, and how long each endpoint got nothing.
 
@@ -72,6 +77,7 @@ Examples:
    ferry bench --dialect direct --rate 20000       no relay: what this machine costs
    ferry bench --api http://10.0.0.7:7777 --allow-remote --sources 10.0.0.8/32 --matches 50
    ferry bench --transport dtls
+   ferry bench --dialect turn --target 127.0.0.1:3478 --turn-user USER:PASSWORD
    ferry bench --transport wss --family ipv6 --api https://relay.example.org:7777 --allow-remote --sources 2001:db8::8/128
 
    ferry bench null --udp 127.0.0.1:7790            a relay that looks nothing up
@@ -104,8 +110,10 @@ func newJob(cmd *cli.Command) (j job, err error) {
 	if j.cfg.Endpoints.Sources, err = sources(cmd.String("sources")); err != nil {
 		return job{}, err
 	}
-	if relay, err := addrFlag(cmd, "relay"); err == nil && relay.IsValid() && !cmd.IsSet("family") && !cmd.IsSet("sources") {
-		j.cfg.Endpoints.Family = bench.FamilyOf(relay.Addr())
+	for _, name := range []string{"relay", "target"} {
+		if relay, err := addrFlag(cmd, name); err == nil && relay.IsValid() && !cmd.IsSet("family") && !cmd.IsSet("sources") {
+			j.cfg.Endpoints.Family = bench.FamilyOf(relay.Addr())
+		}
 	}
 	if err := setRate(&j.cfg, cmd); err != nil {
 		return job{}, err
@@ -174,7 +182,7 @@ func benchConfig(cmd *cli.Command) bench.Config {
 	}
 	switch {
 	case cfg.Label.Limits != "":
-	case cmd.String("dialect") == dialectFerry:
+	case cmd.String("dialect") == dialectFerry || cmd.String("dialect") == dialectTURN:
 		cfg.Label.Limits = serverLimits(cfg.Server.PID)
 	default:
 		cfg.Label.Limits = "none"
@@ -212,14 +220,18 @@ func newDialect(cmd *cli.Command) (bench.Dialect, error) {
 	case dialectDirect:
 		return benchrig.Direct{Header: benchrig.DefaultHeader}, nil
 	case dialectSwap:
-		target, err := addrFlag(cmd, "target")
-		if err == nil && !target.IsValid() {
-			err = errors.New("--dialect swap needs --target")
-		}
+		target, err := targetFlag(cmd)
 		if err != nil {
 			return nil, err
 		}
 		return benchrig.Swap{Relay: target}, nil
+	case dialectTURN:
+		target, err := targetFlag(cmd)
+		if err != nil {
+			return nil, err
+		}
+		user, password, _ := strings.Cut(cmd.String("turn-user"), ":")
+		return benchrig.NewTURN(benchrig.TURNConfig{Server: target, User: user, Password: password}), nil
 	case dialectFerry:
 		token, err := readToken(cmd)
 		if err != nil {
@@ -238,7 +250,7 @@ func newDialect(cmd *cli.Command) (bench.Dialect, error) {
 			AllowRemote: cmd.Bool("allow-remote"),
 		})
 	default:
-		return nil, fmt.Errorf("--dialect: %q is none of ferry, swap and direct", name)
+		return nil, fmt.Errorf("--dialect: %q is none of ferry, turn, swap and direct", name)
 	}
 }
 
@@ -251,7 +263,8 @@ func rejectIgnored(cmd *cli.Command, cfg *bench.Config) error {
 		flags []string
 	}{
 		{dialect == dialectFerry, "--dialect " + dialect, []string{"api", "token", "token-file", "region", "relay"}},
-		{dialect == dialectSwap, "--dialect " + dialect, []string{"target"}},
+		{dialect == dialectSwap || dialect == dialectTURN, "--dialect " + dialect, []string{"target"}},
+		{dialect == dialectTURN, "--dialect " + dialect, []string{"turn-user"}},
 		{dialect == dialectFerry || cmd.IsSet("admin"), "--dialect " + dialect, []string{"ca"}},
 		{cmd.IsSet("admin"), "no --admin", []string{"admin-token-file"}},
 		{cfg.Traffic != "" || shape == bench.ShapeStar || shape == bench.ShapeIdle, "--shape " + string(shape),
@@ -296,6 +309,14 @@ func addrFlag(cmd *cli.Command, name string) (netip.AddrPort, error) {
 	return addr, nil
 }
 
+func targetFlag(cmd *cli.Command) (netip.AddrPort, error) {
+	target, err := addrFlag(cmd, "target")
+	if err == nil && !target.IsValid() {
+		err = fmt.Errorf("--dialect %s needs --target", cmd.String("dialect"))
+	}
+	return target, err
+}
+
 func readToken(cmd *cli.Command) (string, error) {
 	file := cmd.String("token-file")
 	switch {
@@ -311,15 +332,15 @@ func readToken(cmd *cli.Command) (string, error) {
 	return strings.TrimSpace(string(token)), nil
 }
 
-// commandLine repeats what was asked for, for the report, without the token.
+// commandLine repeats what was asked for, for the report, without the token and credentials.
 func commandLine(cmd *cli.Command) []string {
 	line := strings.Fields(cmd.FullName())
 	for _, f := range cmd.Flags {
 		name := f.Names()[0]
 		switch {
 		case !cmd.IsSet(name) || name == "help":
-		case name == "token":
-			line = append(line, "--token=[hidden]")
+		case name == "token" || name == "turn-user":
+			line = append(line, "--"+name+"=[hidden]")
 		default:
 			line = append(line, fmt.Sprintf("--%s=%v", name, cmd.Value(name)))
 		}

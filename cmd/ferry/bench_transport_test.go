@@ -9,12 +9,14 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/bench/report"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 func writeCertificate(t *testing.T) (cert, key string) {
@@ -46,6 +48,39 @@ func familyRelay(t *testing.T, args ...string) (p *ferryProcess, at map[string]s
 	at = addresses(lines[len(lines)-1])
 	at["http"] = strings.Replace(at["http"], "[::]", "127.0.0.1", 1)
 	return p, at
+}
+
+// TestBenchTURN: the binary measures coturn, hides the password, and says what to do about a coturn
+// that forbids peers on loopback.
+func TestBenchTURN(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "run.json")
+	for _, permits := range []bool{true, false} {
+		var more []string
+		if permits {
+			more = append(more, "--allow-loopback-peers")
+		}
+		port, log := testkit.Coturn(t, more...)
+		args := shortly("--dialect", "turn", "--target", netip.AddrPortFrom(netip.IPv6Loopback(), port).String(), "--turn-user", "u:p",
+			"--matches", "5", "--json", file)
+		var code int
+		var stdout, stderr string
+		testkit.Eventually(t, "coturn answers", func() bool {
+			code, stdout, stderr = ferry(t.Context(), args...)
+			return !strings.Contains(stderr, "the port is closed")
+		})
+		if !permits {
+			if code != exitNoVerdict || !strings.Contains(stderr, "coturn permits none on loopback without --allow-loopback-peers") {
+				t.Errorf("code %d: %s\n%s", code, stderr, log)
+			}
+			continue
+		}
+		run, err := report.ReadFile(file)
+		if code != exitOK || err != nil || run[0].Delivered == 0 || run[0].Dialect != "turn" || run[0].WireBytes != run[0].Load.Payload+4 ||
+			strings.Contains(stdout, "u:p") || !slices.Contains(run[0].Command, "--turn-user=[hidden]") {
+			t.Errorf("code %d, %+v, %v: %s%s", code, run, err, stdout, stderr)
+		}
+	}
 }
 
 // TestBenchTransports: by each transport and each family what is offered arrives, and the relay's

@@ -63,7 +63,7 @@ func newRecords(s *dtls.State) (*records, error) {
 		return nil, fmt.Errorf("bench: DTLS: pion's state: %w", err)
 	}
 	switch dtls.CipherSuiteID(e.CipherSuiteID) {
-	case dtls.TLS_PSK_WITH_AES_128_GCM_SHA256, dtls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256:
+	case dtls.TLS_PSK_WITH_AES_128_GCM_SHA256, dtls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, dtls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256:
 	default:
 		return nil, fmt.Errorf("bench: DTLS: suite %#04x was negotiated", e.CipherSuiteID)
 	}

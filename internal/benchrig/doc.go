@@ -2,9 +2,7 @@
 // dialects that make them ready on a relay.
 //
 // A [Plan] lists endpoints and flows. A [Dialect] speaks the handshakes of one
-// kind of relay: [Ferry], [Swap] for relays such as [NullRelay] that compute the
-// destination from the source address, and [Direct] without a relay. It returns a
+// kind of relay: [Ferry], [TURN], [Swap] for relays such as [NullRelay] that compute
+// the destination from the source address, and [Direct] without a relay. It returns a
 // [Rig], which package bench then loads and measures.
-//
-// Comparison programs of this repository implement Dialect for other relays.
 package benchrig

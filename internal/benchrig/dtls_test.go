@@ -41,6 +41,18 @@ func echo(t *testing.T, opts ...dtls.ServerOption) netip.AddrPort {
 	return l.Addr().(*net.UDPAddr).AddrPort()
 }
 
+// handshake connects an endpoint and waits. Other endpoints' datagrams go to others.
+func handshake(ctx context.Context, r *Rig, ep int, server Server, others Handler) error {
+	done, err := r.Dialer.Connect(ctx, ep, server)
+	if done || err != nil {
+		return err
+	}
+	return r.Await(ctx, func() bool { return done }, func(time.Time) error {
+		r.Dialer.Advance(func(_ int, failed error) { done, err = true, failed })
+		return err
+	}, others)
+}
+
 // TestHandshake: after the handshake, pion's server understands what is sealed
 // here, and we what it says; with a wrong key there is no session.
 func TestHandshake(t *testing.T) {
@@ -57,7 +69,7 @@ func TestHandshake(t *testing.T) {
 	}
 	defer r.Close()
 	ignore := func(int, netip.AddrPort, []byte) {}
-	if err := r.Handshake(t.Context(), 0, Server{Addr: server, DTLS: PSK(id, key)}, ignore); err != nil {
+	if err := handshake(t.Context(), r, 0, Server{Addr: server, DTLS: PSK(id, key)}, ignore); err != nil {
 		t.Fatal(err)
 	}
 	for _, size := range []int{1, 150, 1200} {
@@ -75,7 +87,7 @@ func TestHandshake(t *testing.T) {
 	}
 	limited, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if err := r.Handshake(limited, 1, Server{Addr: server, DTLS: PSK(id, id)}, ignore); err == nil || r.Endpoints[1].Cipher != nil {
+	if err := handshake(limited, r, 1, Server{Addr: server, DTLS: PSK(id, id)}, ignore); err == nil || r.Endpoints[1].Cipher != nil {
 		t.Errorf("a wrong key made a session: %v", err)
 	}
 }

@@ -271,11 +271,9 @@ func (s *ferrySetup) retry(now time.Time) error {
 
 func (s *ferrySetup) finish() {
 	r := s.rig
-	for _, sk := range r.Sockets {
-		sk.Offset = proto.RelayOverhead
-	}
 	for ep := range s.peers {
 		p, e := &s.peers[ep], &r.Endpoints[ep]
+		e.Offset = proto.RelayOverhead
 		if p.state == ferryReserving { // of a spare match
 			p.Relay = s.peers[0].Relay
 			e.Relay = p.Relay
@@ -295,7 +293,7 @@ func (s *ferrySetup) finish() {
 		r.Flows = append(r.Flows, Flow{From: l.From, To: l.To, Dst: from.Relay, Prefix: prefix})
 	}
 	r.Sized = true
-	r.Explain = explainFerry
+	r.Explain = func(_ int, pkt []byte) string { return explainFerry(pkt) }
 	r.Leave = s.leave
 }
 

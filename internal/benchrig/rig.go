@@ -26,13 +26,17 @@ type Rig struct {
 	// Handshakes is the number of datagrams that SendTo sent.
 	Handshakes uint64
 
-	// Sized is true if each Prefix ends with the length of the payload, u16.
+	// Sized is true if each Prefix ends with the length of the payload, u16, or is empty.
 	Sized bool
 
-	// Explain names an arriving packet that is no datagram of the load, without
-	// allocating. "" means an expected answer; Answer means an answer to a Rebind;
+	// Explain names an arriving packet that is no datagram of the load, without allocating;
+	// ep is -1 for an address without an endpoint. "" means an expected answer; Answer means an answer to a Rebind;
 	// the others are errors. Nil: all are "foreign".
-	Explain func(pkt []byte) string
+	Explain func(ep int, pkt []byte) string
+
+	// Maintain keeps what Open made alive: it is called each millisecond, sends with SendTo,
+	// and Explain gets the answers. Nil: nothing to do.
+	Maintain func()
 
 	// Leave deletes the state of the relay for this rig, with SendTo. Close calls it
 	// once, before it closes the sockets. Nil: nothing to do.
@@ -62,8 +66,6 @@ const (
 // own on the same port, or, over TCP, a connection.
 type Socket struct {
 	Conn PacketConn
-	// Offset is the length of the header in front of an arriving payload.
-	Offset int
 
 	byLocal []int32 // endpoint number by endpoint.Endpoint.Local; -1 = none
 	tx      Batch   // of SendTo
@@ -74,6 +76,7 @@ type Endpoint struct {
 	Socket int            // index into Rig.Sockets
 	Local  uint16         // number of the source address in Socket.Group
 	Addr   netip.AddrPort // what the relay sees
+	Offset int            // length of the header in front of an arriving payload
 
 	// Relay is where Keepalive and Rebind go.
 	Relay netip.AddrPort
@@ -421,7 +424,7 @@ const SizeLen = 2
 // PutHeader writes the header of a payload of size bytes, and returns its length.
 func (r *Rig) PutHeader(buf, header []byte, size int) int {
 	n := copy(buf, header)
-	if r.Sized {
+	if r.Sized && n > 0 {
 		binary.BigEndian.PutUint16(buf[n-SizeLen:], uint16(size))
 	}
 	return n

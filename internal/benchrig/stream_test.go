@@ -46,7 +46,7 @@ func openWebSocket(t *testing.T, transport Transport, serve func(context.Context
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.Close(); cancel(); server.Close() })
-	if err := r.Handshake(t.Context(), 0, to, func(int, netip.AddrPort, []byte) {}); err != nil {
+	if err := handshake(t.Context(), r, 0, to, func(int, netip.AddrPort, []byte) {}); err != nil {
 		t.Fatal(err)
 	}
 	if r.Endpoints[0].Addr.Addr() != p.Addr(0) || r.Endpoints[0].Addr.Port() == 0 {

@@ -44,8 +44,8 @@ func newHeaderRig(p Plan, size int) (*Rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range r.Sockets {
-		s.Offset = size
+	for ep := range r.Endpoints {
+		r.Endpoints[ep].Offset = size
 	}
 	headers := make([]byte, size*len(p.Flows))
 	for i, l := range p.Flows {
@@ -115,7 +115,7 @@ func (d Swap) probe(ctx context.Context, r *Rig) error {
 	defer cancel()
 	f := &r.Flows[0]
 	pkt := append(bytes.Clone(f.Prefix), "probe"...)
-	r.Explain = func(got []byte) string {
+	r.Explain = func(_ int, got []byte) string {
 		if bytes.Equal(got, pkt) {
 			return "" // a repeated probe
 		}

@@ -278,15 +278,3 @@ func (r *Rig) Connections() *Connections {
 	}
 	return &all
 }
-
-// Handshake connects an endpoint and waits. Other endpoints' datagrams go to others.
-func (r *Rig) Handshake(ctx context.Context, ep int, server Server, others Handler) error {
-	done, err := r.Dialer.Connect(ctx, ep, server)
-	if done || err != nil {
-		return err
-	}
-	return r.Await(ctx, func() bool { return done }, func(time.Time) error {
-		r.Dialer.Advance(func(_ int, failed error) { done, err = true, failed })
-		return err
-	}, others)
-}

@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// maxDuration bounds a run so that a search, with about 30 runs on one rig, ends
-// within the lifetime of its TURN allocations.
+// maxDuration bounds a run.
 const maxDuration = time.Minute
 
 // fullOptions are the defaults with --full; an empty list is all.

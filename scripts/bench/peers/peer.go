@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/internal/benchrig"
-	"github.com/ferryrelay/ferry/scripts/bench/peers/turn"
 )
 
 // errEnded is returned for a relay whose process has ended by itself.
@@ -41,7 +41,7 @@ var (
 		{"null", "null relay", "Ferry's socket loop, swap by arithmetic, no look-up", startNull},
 		{"c", "C loop", "recvmmsg and sendmmsg in C, batch 64, swap by arithmetic, no look-up", startSwap()},
 		{"coturn", "coturn", "coturn of Debian, one relay thread, TURN ChannelData", startCoturn},
-		{"pion", "pion/turn", "pion/turn v4.1.4, one listener, TURN ChannelData", startPion},
+		{"pion", "pion/turn", "pion/turn v5, one listener, TURN ChannelData", startPion},
 	}
 	variants = []peer{
 		{"ferry-100us", "ferry, delay 100 µs", "ferry dev --receive-delay 100us", startFerry(100 * time.Microsecond)},
@@ -164,8 +164,7 @@ func runFerry(ctx context.Context, o options, delay time.Duration) (*server, err
 	return s, nil
 }
 
-// startCoturn starts coturn for many clients. Permissions last an hour, so that
-// a run needs no refresh.
+// startCoturn starts coturn for many clients.
 func startCoturn(ctx context.Context, o options, _ bool) (*server, error) {
 	port, err := freePort()
 	if err != nil {
@@ -176,8 +175,7 @@ func startCoturn(ctx context.Context, o options, _ bool) (*server, error) {
 		return nil, err
 	}
 	addr := o.net().at(port)
-	err = s.until(ctx, func() error { return turn.Probe(addr, 200*time.Millisecond) })
-	return turnDialect(s, turn.Config{Server: addr}, "coturn", err)
+	return turnDialect(s, addr, "coturn", s.untilBinding(ctx, addr))
 }
 
 // coturn returns the command line. Files that two instances must not share have
@@ -187,7 +185,7 @@ func coturn(o options, name string, port int, more ...string) []string {
 		"turnserver", "-n", "--listening-ip=" + o.net().relay.String(), "--relay-ip=" + o.net().relay.String(),
 		"-p", strconv.Itoa(port), "--no-cli", "--lt-cred-mech", "--realm=" + turnRealm,
 		"-u", turnUser + ":" + turnPassword, "--allow-loopback-peers", "-m", "1",
-		"--permission-lifetime=3600", "--channel-lifetime=3600", "--no-stdout-log", "--log-file=/dev/null", "--simple-log",
+		"--no-stdout-log", "--log-file=/dev/null", "--simple-log",
 		"--pidfile=" + o.bin(name+".pid"), "--userdb=" + o.bin(name+".db"),
 	}
 	return append(argv, more...)
@@ -213,8 +211,7 @@ func startCoturnDTLS(ctx context.Context, o options, _ bool) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = s.until(ctx, func() error { return turn.Probe(o.net().at(plain), 200*time.Millisecond) })
-	s, err = turnDialect(s, turn.Config{Server: o.net().at(port)}, "coturn, DTLS", err)
+	s, err = turnDialect(s, o.net().at(port), "coturn, DTLS", s.untilBinding(ctx, o.net().at(plain)))
 	if err == nil {
 		s.transport = bench.TransportDTLS
 	}
@@ -228,15 +225,14 @@ func startPion(ctx context.Context, o options, _ bool) (*server, error) {
 		return nil, err
 	}
 	addr, err := s.address(ctx)
-	return turnDialect(s, turn.Config{Server: addr}, "pion", err)
+	return turnDialect(s, addr, "pion", err)
 }
 
-func turnDialect(s *server, cfg turn.Config, label string, err error) (*server, error) {
+func turnDialect(s *server, addr netip.AddrPort, label string, err error) (*server, error) {
 	if err != nil {
 		s.stop()
 		return nil, fmt.Errorf("%s: %w", label, err)
 	}
-	cfg.Username, cfg.Password = turnUser, turnPassword
-	s.dialect = turn.New(cfg)
+	s.dialect = benchrig.NewTURN(benchrig.TURNConfig{Server: addr, User: turnUser, Password: turnPassword})
 	return s, nil
 }

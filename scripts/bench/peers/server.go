@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +16,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/pion/stun/v4"
 
 	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/internal/benchrig"
@@ -132,11 +135,11 @@ func (s *server) address(ctx context.Context) (addr netip.AddrPort, err error) {
 	return addr, err
 }
 
-// until repeats try until it succeeds.
-func (s *server) until(ctx context.Context, try func() error) error {
+// untilBinding waits until a server answers a Binding request.
+func (s *server) untilBinding(ctx context.Context, addr netip.AddrPort) error {
 	deadline := time.Now().Add(startWithin)
 	for {
-		err := try()
+		err := requestBinding(addr)
 		switch {
 		case err == nil:
 			return nil
@@ -149,6 +152,20 @@ func (s *server) until(ctx context.Context, try func() error) error {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
+}
+
+func requestBinding(addr netip.AddrPort) error {
+	c, err := stun.Dial("udp4", addr.String())
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	answered := errors.New("it refuses a Binding request")
+	return errors.Join(c.Do(stun.MustBuild(stun.TransactionID, stun.BindingRequest), func(e stun.Event) {
+		if answered = e.Error; answered == nil && e.Message.Type != stun.BindingSuccess {
+			answered = errors.New(e.Message.Type.String())
+		}
+	}), answered)
 }
 
 func (s *server) dead() bool {

@@ -20,7 +20,7 @@ type table struct {
 
 // incomparable lists differences that the ratios do not show.
 var incomparable = []string{
-	"TURN: a server adds or strips 4 bytes of ChannelData header per datagram (a copy for some), and knows its clients by address; it does not check the ids of sender and receiver in each datagram, as Ferry does. Towards hosts the generator puts 4 bytes more in front of the payload, so that it finds all payloads at one offset.",
+	"TURN: a server adds or strips 4 bytes of ChannelData header per datagram (a copy for some), and knows its clients by address; it does not check the ids of sender and receiver in each datagram, as Ferry does.",
 	"TURN: each client has a relayed port, and so the server a socket, of its own; a host of Ferry, the null relay and the C loop has one address for all.",
 	"C loop and null relay: no look-up, no checks, no state. What Ferry costs more than they is what a relay is for.",
 	"Merging: Ferry lets datagrams of one batch to one destination leave as one message (UDP_SEGMENT); on loopback such a message is taken apart only before the receiver's socket, in the sender's time: dearer than a network card that does it, cheaper than one that cannot. The C loop does so in star-merge only, the generator never.",

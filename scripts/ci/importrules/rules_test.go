@@ -158,7 +158,7 @@ var rules = []rule{
 	{"engine/websocket", []string{"proto", "internal/net/endpoint", "internal/net/sock", "internal/net/evict", "internal/net/forwarded",
 		"internal/base/origin", "engine"}, []string{websocket}, "WebSocket is optional"},
 	{"internal/benchrig", []string{"proto", "internal/net/sock", "internal/net/endpoint", "alloc/api", "client"},
-		[]string{websocket, "github.com/pion/dtls/v3"},
+		[]string{websocket, "github.com/pion/dtls/v3", "github.com/pion/stun/v4"},
 		"sockets, transports and dialects of the load generator: it must not share the code of the engine"},
 	{"bench", []string{"proto", "internal/base/printable", "internal/net/sock", "internal/net/endpoint", "internal/benchrig", "alloc/api"},
 		[]string{"github.com/HdrHistogram/hdrhistogram-go", "github.com/prometheus/procfs"},

@@ -11,7 +11,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/pion/turn/v4"
+	"github.com/pion/turn/v5"
 )
 
 func main() {
@@ -40,8 +40,8 @@ func run(listen, realm, user, password string) error {
 	}
 	server, err := turn.NewServer(turn.ServerConfig{
 		Realm: realm,
-		AuthHandler: func(name, _ string, _ net.Addr) ([]byte, bool) {
-			return key, name == user
+		AuthHandler: func(a *turn.RequestAttributes) (string, []byte, bool) {
+			return a.Username, key, a.Username == user
 		},
 		PacketConnConfigs: []turn.PacketConnConfig{{
 			PacketConn: conn,

@@ -1,0 +1,81 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/benchrig"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
+)
+
+// runTURN repeats a run until coturn answers: it is slow to start.
+func runTURN(t *testing.T, cfg Config, turn benchrig.TURNConfig) Result {
+	t.Helper()
+	turn.User, turn.Password = "u", "p"
+	cfg.Warmup, cfg.Drain = None, 5*time.Second // Ends when all has arrived.
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var r Result
+	var err error
+	if !testkit.Poll(time.Minute, func() bool {
+		r, err = Run(ctx, cfg, benchrig.NewTURN(turn))
+		return err == nil || errors.Is(err, ErrConfig)
+	}) || err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestTURN: what is offered arrives by coturn in each shape, over both families and over DTLS.
+func TestTURN(t *testing.T) {
+	port, log := testkit.Coturn(t, "--allow-loopback-peers")
+	ipv4, ipv6 := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port), netip.AddrPortFrom(netip.IPv6Loopback(), port)
+	for name, c := range map[string]struct {
+		cfg    Config
+		server netip.AddrPort
+	}{
+		"pairs":   {Config{Matches: 40}, ipv4},
+		"star":    {Config{Shape: ShapeStar, Matches: 3, Players: 5}, ipv4},
+		"up":      {Config{Shape: ShapeStar, Matches: 2, Players: 3, Direction: DirectionUp}, ipv4},
+		"traffic": {Config{Matches: 2, Traffic: "movement-20p-30hz", Players: 5}, ipv4},
+		"ipv6":    {Config{Matches: 10, Endpoints: EndpointConfig{Family: FamilyIPv6}}, ipv6},
+		"dtls":    {Config{Matches: 40, Endpoints: EndpointConfig{Transport: TransportDTLS}}, ipv4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.cfg.Duration = 200 * time.Millisecond
+			if c.cfg.Traffic == "" {
+				c.cfg.Rate = 1000
+			}
+			r := runTURN(t, c.cfg, benchrig.TURNConfig{Server: c.server})
+			if r.Delivered == 0 || 2*r.Lost > r.Sent || r.Misdelivered+r.Corrupt+r.Duplicated > 0 || len(r.Errors) > 0 {
+				t.Errorf("delivered %d of %d, misdelivered %d, corrupt %d, twice %d, errors %v\n%s",
+					r.Delivered, r.Sent, r.Misdelivered, r.Corrupt, r.Duplicated, r.Errors, log)
+			}
+		})
+	}
+}
+
+// TestTURNRefresh: a run outlasts the lifetimes of coturn's permissions, channels and nonces.
+func TestTURNRefresh(t *testing.T) {
+	t.Parallel()
+	port, log := testkit.Coturn(t, "--allow-loopback-peers", "--permission-lifetime=1", "--channel-lifetime=1", "--stale-nonce=1")
+	cfg := Config{Matches: 3, Rate: 200, Duration: 4 * time.Second}
+	r := runTURN(t, cfg, benchrig.TURNConfig{
+		Server: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port), RefreshAfter: 300 * time.Millisecond,
+	})
+	if r.Lost > r.Sent/20 || len(r.Errors) > 0 {
+		t.Errorf("lost %d of %d, errors %v\n%s", r.Lost, r.Sent, r.Errors, log)
+	}
+}
+
+// TestTURNAllocs: neither sending nor receiving allocates.
+func TestTURNAllocs(t *testing.T) {
+	port, _ := testkit.Coturn(t, "--allow-loopback-peers")
+	turn := benchrig.TURNConfig{Server: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)}
+	runTURN(t, Config{Matches: 1, Rate: 10, Duration: 100 * time.Millisecond}, turn) // It has started.
+	turn.User, turn.Password = "u", "p"
+	checkRoundAllocs(t, Config{Matches: 50, Rate: 20_000, Warmup: None, Duration: time.Minute}, benchrig.NewTURN(turn))
+}
