@@ -333,12 +333,12 @@ rows: ## check that each row of the mutation table still matches its package (fa
 mutants: ## break the most important rules, one at a time; the test of each must fail (5 to 15 minutes)
 	$(GO) test -tags mutants ./scripts/ci/mutants -count=1 -v -timeout 60m
 
-# PEERS are options: make peers PEERS='--only c,ferry', or --full for all figures. INSTALL=1 installs
-# missing packages (root); without it their relays are left out.
+# PEERS are options: make peers PEERS='--only c,ferry', or --full for all figures. A relay whose
+# package is missing is left out. COTURN=DIRECTORY builds coturn from its sources.
 .PHONY: peers
 peers: ## Ferry next to coturn, pion/turn and a bare loop in C: one table of ratios (2 minutes on a quiet machine)
 	$(GO) -C scripts/bench/peers build -o $(CURDIR)/bin/peers .
-	bin/peers $(if $(filter 1,$(INSTALL)),--install) $(PEERS)
+	bin/peers $(if $(COTURN),--coturn $(COTURN)) $(PEERS)
 
 .PHONY: ratios
 ratios: ## append the ratios of the last make peers to out/ratios.tsv, with day, commit and machine (jq)

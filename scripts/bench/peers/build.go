@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"os"
@@ -28,6 +29,9 @@ var requirements = []requirement{
 // missing returns what the options need and the machine does not have.
 func (o *options) missing() (list []requirement) {
 	for _, r := range requirements {
+		if r.peer == "coturn" && o.coturn != "" {
+			r.program, r.packages = "make", []string{"make", "gcc", "libevent-dev", "libssl-dev"}
+		}
 		needed := o.remote()
 		if r.peer != "" {
 			needed = wants(o.only, r.peer)
@@ -40,8 +44,7 @@ func (o *options) missing() (list []requirement) {
 }
 
 func (r requirement) String() string {
-	return fmt.Sprintf("%s is missing; install it with: apt-get install %s, or as root: make peers INSTALL=1",
-		r.program, strings.Join(r.packages, " "))
+	return fmt.Sprintf("%s is missing; install it with: apt-get install %s", r.program, strings.Join(r.packages, " "))
 }
 
 // leaveOut removes the relays whose program is missing from the options, with a note for each. What the
@@ -62,31 +65,6 @@ func (o *options) leaveOut() error {
 	return nil
 }
 
-// install installs a missing program.
-func (r requirement) install(ctx context.Context) error {
-	if _, err := exec.LookPath("apt-get"); err != nil || os.Getuid() != 0 {
-		return fmt.Errorf("--install needs root and apt-get: %v", r)
-	}
-	fmt.Println("installing", strings.Join(r.packages, ", "))
-	if err := command(ctx, "/", "apt-get", "update", "-qq"); err != nil {
-		return err
-	}
-	args := append([]string{"install", "-y", "-qq", "--no-install-recommends"}, r.packages...)
-	if err := command(ctx, "/", "apt-get", args...); err != nil {
-		return err
-	}
-	if _, err := os.Stat("/run/systemd/system"); err == nil && r.program == "turnserver" {
-		// The package starts a server on public addresses.
-		if err := command(ctx, "/", "systemctl", "disable", "--now", "coturn"); err != nil {
-			return err
-		}
-	}
-	if _, err := exec.LookPath(r.program); err != nil {
-		return errors.New(r.String())
-	}
-	return nil
-}
-
 // build builds the programs of the selected relays.
 func build(ctx context.Context, o options) error {
 	if err := os.MkdirAll(o.bin(""), 0o755); err != nil {
@@ -100,8 +78,10 @@ func build(ctx context.Context, o options) error {
 		{"c", here, []string{"gcc", "-O2", "-Wall", "-o", o.bin("swap"), filepath.Join("swap", "swap.c")}},
 		{"pion", here, []string{"go", "build", "-o", o.bin("pionserver"), "./pionserver"}},
 		{"ferry", o.root, []string{"go", "build", "-o", o.bin("ferry"), "./cmd/ferry"}},
+		{"coturn", o.bin(""), []string{"sh", "-c", buildCoturn, o.coturn, o.bin("turnserver")}},
 	} {
-		if !wants(o.only, step.peer) {
+		null := step.peer == "ferry" && wants(o.only, "null")
+		if !wants(o.only, step.peer) && !null || step.peer == "coturn" && o.coturn == "" {
 			continue
 		}
 		fmt.Println("building", filepath.Base(step.argv[len(step.argv)-2]))
@@ -110,6 +90,49 @@ func build(ctx context.Context, o options) error {
 		}
 	}
 	return nil
+}
+
+// buildCoturn builds a copy of the sources in $0 as the program $1, with the optimisation that Debian's
+// has: coturn's own default is none.
+const buildCoturn = `dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT && cp -a "$0"/. "$dir" && cd "$dir" || exit
+{ CFLAGS=-O2 ./configure && make -j2 bin/turnserver; } >"$1.log" 2>&1 || { tail -n 20 "$1.log" >&2; exit 1; }
+cp bin/turnserver "$1"`
+
+// turnserver returns the program of coturn.
+func (o *options) turnserver() string {
+	if o.coturn == "" {
+		return "turnserver"
+	}
+	return o.bin("turnserver")
+}
+
+// coturnHelp returns what coturn says of its options; empty if there is no coturn.
+func (o *options) coturnHelp() string {
+	text, _ := exec.Command(o.turnserver(), "--help").CombinedOutput()
+	return string(text)
+}
+
+// versions are the versions of the relays that are not Ferry, by the name of a peer.
+var versions = map[string]string{}
+
+// readVersions asks the programs.
+func (o *options) readVersions() {
+	o.multiplexes = strings.Contains(o.coturnHelp(), "--multiplex-peer")
+	if text, err := exec.Command(o.turnserver(), "--version").Output(); err == nil {
+		versions["coturn"] = lastLine(string(text))
+	}
+	if info, err := buildinfo.ReadFile(o.bin("pionserver")); err == nil {
+		for _, d := range info.Deps {
+			if strings.HasPrefix(d.Path, "github.com/pion/turn/") {
+				versions["pion"] = d.Version
+			}
+		}
+	}
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
 }
 
 // command runs a program with its output shown.

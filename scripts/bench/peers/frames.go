@@ -7,9 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"html"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,7 +63,7 @@ type framesSample struct {
 }
 
 func parseFramesOptions(args []string, help io.Writer) (framesOptions, error) {
-	o := framesOptions{options: options{network: netVethNAPI, payload: framePayload, install: true, xdp: "off"}}
+	o := framesOptions{options: options{network: netVethNAPI, payload: framePayload, xdp: "off"}}
 	f := flag.NewFlagSet("peers frames", flag.ContinueOnError)
 	f.SetOutput(help)
 	f.StringVar(&o.root, "root", ".", "`directory` of Ferry's repository")
@@ -338,7 +336,7 @@ func reportFrames(o framesOptions, d *framesDocument) error {
 			}
 		}
 	}
-	return os.WriteFile(filepath.Join(o.out, "peers-frames.svg"), []byte(framesPlot(d, d.Samples[0].Allocations)), 0o644)
+	return nil
 }
 
 const framesFile = "peers-frames.json"
@@ -370,78 +368,6 @@ func readFrames(dirs []string) (d framesDocument, err error) {
 		}
 	}
 	return d, nil
-}
-
-// framesPlot draws CPU per datagram, p50 and p99 over the rate. Of several bursts at one rate
-// it draws the shortest.
-func framesPlot(d *framesDocument, allocations int) string {
-	bursts := make(map[float64]int)
-	for _, s := range d.Samples {
-		if n, ok := bursts[s.Load.Rate]; s.Allocations == allocations && (!ok || s.Load.Burst < n) {
-			bursts[s.Load.Rate] = s.Load.Burst
-		}
-	}
-	rates := slices.Sorted(maps.Keys(bursts))
-	if len(rates) < 2 {
-		rates = append(rates, 2*rates[0])
-	}
-	var b strings.Builder
-	heading := fmt.Sprintf("The fast path with %s allocations, %s: medians over the rate", thousands(float64(allocations)), d.Shape)
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 %.0f" width="720" height="%.0f" font-family="Helvetica, Arial, sans-serif" font-size="13" fill="#1f2933">
-<title>%s</title><rect width="720" height="%.0f" rx="12" fill="#ffffff"/>
-<text x="20" y="26" font-size="16" font-weight="bold">%s</text>
-<text x="20" y="44" font-size="12" fill="#52606d">Linux %s, commit %s. Hollow: no run counts, since the hypervisor disturbed them or more than 2 %% were lost.</text>
-`, ratesHeight, ratesHeight, heading, ratesHeight, heading, html.EscapeString(d.Kernel), html.EscapeString(d.Commit))
-	colours := []string{"#52606d", "#1769aa", "#c05621", "#2f855a", "#9aa5b1"}
-	for i, name := range framesPeers {
-		fmt.Fprintf(&b, `<circle cx="%d" cy="60" r="5" fill="%s"/><text x="%d" y="64">%s</text>`+"\n", 30+136*i, colours[i],
-			40+136*i, framesTitles[name])
-	}
-	for i, kind := range []struct {
-		label string
-		of    func(*framesSample) float64
-	}{
-		{"CPU per datagram in µs", func(s *framesSample) float64 { return s.CPU / 1e3 }},
-		{"p50 in µs", func(s *framesSample) float64 { return s.P50 }},
-		{"p99 in µs", func(s *framesSample) float64 { return s.P99 }},
-	} {
-		p := panel{top: panelTop + panelStep*float64(i), left: rates[0], right: rates[len(rates)-1]}
-		lines := make([][]point, len(framesPeers))
-		for j, peer := range framesPeers {
-			for _, rate := range rates {
-				at := framesPoint(d, allocations, peer, load{rate, bursts[rate]}, kind.of)
-				if at.value > 0 {
-					lines[j] = append(lines[j], at)
-					p.include(at.value)
-				}
-			}
-		}
-		p.axes(&b, kind.label, rates)
-		for j := range lines {
-			p.draw(&b, lines[j], colours[j])
-		}
-	}
-	b.WriteString("</svg>\n")
-	return b.String()
-}
-
-// framesPoint is the median of the runs that count, or of all if none does.
-func framesPoint(d *framesDocument, allocations int, peer string, l load, of func(*framesSample) float64) point {
-	var good, all []float64
-	for i := range d.Samples {
-		if s := &d.Samples[i]; s.Allocations == allocations && s.Peer == peer && s.Load == l {
-			all = append(all, of(s))
-			if s.Bad == "" {
-				good = append(good, of(s))
-			}
-		}
-	}
-	at := point{rate: l.Rate, doubtful: len(good) == 0}
-	if at.doubtful {
-		good = all
-	}
-	at.value = report.Median(good).Median
-	return at
 }
 
 // span prints the median and the range of a list.

@@ -42,10 +42,6 @@ func TestFrames(t *testing.T) {
 		if len(missing) > 0 {
 			t.Errorf("%s: without traffic: %v", shape, missing)
 		}
-		plot, err := os.ReadFile(filepath.Join(out, "peers-frames.svg"))
-		if err != nil || !strings.Contains(string(plot), "ferry, native") {
-			t.Errorf("plot of %d bytes, %v", len(plot), err)
-		}
 	}
 }
 

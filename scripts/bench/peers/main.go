@@ -3,12 +3,10 @@
 // processor of its own, on loopback or behind a veth pair between two network
 // namespaces, and stops all of them.
 //
-//	peers [options]       build, measure, print, write out/peers.json, peers.html with
-//	                      peers-runs.html and, for benchstat -col /relay, peers.bench.txt
+//	peers [options]       build, measure, print, write out/peers.json and peers-runs.html
 //	peers pin CPU CMD...  run CMD on one processor
-//	peers null ADDRESS:PORT [--star]   the null relay of package bench as a process
 //	peers frames [options]   the fast path against the C loop, with frames that XDP sends;
-//	                      writes out/peers-frames.json and peers-frames.svg
+//	                      writes out/peers-frames.json
 //	peers embed ..., peers bounce ...   relays of peers frames as processes
 package main
 
@@ -17,16 +15,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"os/signal"
 	"runtime"
-	"slices"
 	"strconv"
 	"syscall"
 
-	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
@@ -52,8 +47,6 @@ func dispatch(ctx context.Context, args []string) error {
 			if len(rest) > 1 {
 				return pin(rest[0], rest[1:])
 			}
-		case "null":
-			return null(ctx, rest)
 		case "frames":
 			return frames(ctx, rest)
 		case "embed":
@@ -77,13 +70,6 @@ func dispatch(ctx context.Context, args []string) error {
 func prepare(ctx context.Context, o options, args []string) error {
 	if n := runtime.NumCPU(); n < 2 {
 		return fmt.Errorf("this process may use %d processor; the relay and the generator need one each", n)
-	}
-	if o.install {
-		for _, r := range o.missing() {
-			if err := r.install(ctx); err != nil {
-				return err
-			}
-		}
 	}
 	if err := o.leaveOut(); err != nil {
 		return err
@@ -115,22 +101,4 @@ func pin(cpu string, argv []string) error {
 		return err
 	}
 	return fmt.Errorf("%s: %w", path, syscall.Exec(path, argv, os.Environ()))
-}
-
-// null runs the null relay: the minimal cost of a relay on Ferry's sockets.
-func null(ctx context.Context, args []string) error {
-	runtime.GOMAXPROCS(2) // as ferry does: its socket loop occupies one of them
-	if len(args) == 0 {
-		return errors.New("null: no address")
-	}
-	addr, err := netip.ParseAddrPort(args[0])
-	if err != nil {
-		return err
-	}
-	relay, err := benchrig.NewNullRelay(benchrig.NullConfig{Addr: addr, Star: slices.Contains(args, "--star")})
-	if err != nil {
-		return err
-	}
-	fmt.Println(relay.Addr())
-	return relay.Run(ctx)
 }

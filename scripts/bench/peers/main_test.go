@@ -7,10 +7,9 @@ import (
 )
 
 // TestMain lets the test binary stand in for the program: servers are started
-// through "peers pin", the null relay is "peers null", and what measures in a
-// namespace "peers --pinned".
+// through "peers pin", and what measures in a namespace "peers --pinned".
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && slices.Contains([]string{"pin", "null", "--pinned", "frames", "embed", "bounce"}, os.Args[1]) {
+	if len(os.Args) > 1 && slices.Contains([]string{"pin", "--pinned", "frames", "embed", "bounce"}, os.Args[1]) {
 		main()
 		return
 	}

@@ -29,11 +29,13 @@ type options struct {
 	rates                   []float64     // datagrams per second, rising
 	only, shapes            []string      // names; empty: all
 	serverCPU, generatorCPU int
-	install, pinned, more   bool
+	pinned, more            bool
 	anyway                  bool     // also on a busy machine
 	left                    []string // notes on relays without their program
 	network, relaySpace     string
 	xdp                     string // setting of Ferry
+	multiplexes             bool   // coturn has --multiplex-peer
+	coturn                  string // directory of its sources; empty: Debian's program
 }
 
 // parseOptions reads the command line.
@@ -57,9 +59,9 @@ func parseOptions(args []string, help io.Writer) (options, error) {
 	f.IntVar(&o.generatorCPU, "generator-cpu", 0, "processor of the generator")
 	f.StringVar(&o.network, "network", netLoopback, "loopback; or, as root, two network namespaces that each receive on a processor of their own: veth, veth-cut, which segments merged messages before they cross, or veth-napi, where kernel threads receive (threaded NAPI), whose time counts")
 	f.StringVar(&o.xdp, "xdp", "off", "setting of ferry: off, tc or native; for the network veth-napi")
+	f.StringVar(&o.coturn, "coturn", "", "`directory` with the sources of coturn, to build (libevent-dev, libssl-dev) and measure; default turnserver, as installed")
 	f.StringVar(&o.relaySpace, "relay-namespace", "", "`name` of the namespace with the relays: set by peers itself")
 	f.BoolVar(&o.more, "more", false, "add the rounds to those of out/peers.json")
-	f.BoolVar(&o.install, "install", false, "as root, install missing programs with apt-get; without it their relays are left out")
 	f.BoolVar(&o.anyway, "anyway", false, "measure on a busy machine too, where many runs do not count")
 	f.BoolVar(&o.pinned, "pinned", false, "set by peers itself: all programs are built and this process is pinned")
 	if err := f.Parse(args); err != nil {
@@ -114,6 +116,11 @@ func (o *options) check(extra int) (err error) {
 	}
 	if o.root, err = filepath.Abs(o.root); err != nil {
 		return err
+	}
+	if o.coturn != "" {
+		if o.coturn, err = filepath.Abs(o.coturn); err != nil {
+			return err
+		}
 	}
 	if !filepath.IsAbs(o.out) {
 		o.out = filepath.Join(o.root, o.out)

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"html/template"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,10 +14,7 @@ import (
 	"github.com/ferryrelay/ferry/bench/report"
 )
 
-//go:embed page.html
-var page string
-
-// document is the content of out/peers.json and the input of the page.
+// document is the content of out/peers.json.
 type document struct {
 	Written      time.Time     `json:"written"`
 	Command      []string      `json:"command"`
@@ -30,18 +24,16 @@ type document struct {
 	Rounds       int           `json:"rounds"` // the first is not counted unless it is the only one
 	Peers        []about       `json:"peers"`
 	Ratios       []table       `json:"ratios"`
-	Goals        []outcome     `json:"goals"`
 	Medians      []table       `json:"medians"`
 	Incomparable []string      `json:"incomparable"`
 	Faults       []string      `json:"faults,omitempty"`
 	Samples      []sample      `json:"samples"`
-
-	GoalTable table  `json:"-"`
-	Runs      string `json:"-"` // the page with plots, "" if there is none
 }
 
-// resultsFile is the name of the document in JSON.
-const resultsFile = "peers.json"
+const (
+	resultsFile = "peers.json"
+	runsFile    = "peers-runs.html" // plots of single runs
+)
 
 // about describes a peer.
 type about struct {
@@ -54,7 +46,7 @@ func (s *session) document() document {
 	d := document{
 		Written: time.Now().UTC().Truncate(time.Second), Command: s.o.typed(), Commit: s.commit,
 		Machine: s.samples[0].Result.Machine, Rounds: s.o.rounds,
-		Ratios: s.ratios(), Goals: s.outcomes(), GoalTable: s.goalTable(), Medians: s.absolute(),
+		Ratios: s.ratios(), Medians: s.absolute(),
 		Network: s.o.network, Incomparable: append(slices.Clone(incomparable), networks[s.o.network]), Faults: s.faults, Samples: s.samples,
 	}
 	for _, list := range [][]peer{peers, variants} {
@@ -73,8 +65,8 @@ func (s *session) report() error {
 	if err := s.print(&d); err != nil {
 		return err
 	}
-	err := s.plots(&d)
-	return errors.Join(err, s.writeJSON(&d), s.writePage(&d), s.writeGoBench(), s.writeRates(&d))
+	err := s.plots()
+	return errors.Join(err, s.writeJSON(&d))
 }
 
 func (s *session) print(d *document) error {
@@ -85,8 +77,7 @@ func (s *session) print(d *document) error {
 	fmt.Fprintf(s.out, "\nFERRY AGAINST ITS PEERS: median (lowest–highest) of the ratios of paired runs, %s.\n"+
 		"CPU, p50, p99: below 1 is better for the one in front. Rate: above 1 is.\n%s, %d processors, Linux %s, commit %s, over %s\n",
 		counted, d.Machine.CPU, d.Machine.Cores, d.Machine.Kernel, d.Commit, d.Network)
-	all := append(append([]table{}, d.Ratios...), d.GoalTable)
-	for _, t := range append(all, d.Medians...) {
+	for _, t := range slices.Concat(d.Ratios, d.Medians) {
 		if err := t.write(s.out); err != nil {
 			return err
 		}
@@ -110,7 +101,7 @@ func (s *session) countBad() (n int) {
 
 // plots writes the page with plots of single runs: the last valid run of each
 // relay in each scenario at the highest rate.
-func (s *session) plots(d *document) error {
+func (s *session) plots() error {
 	var runs []bench.Result
 	for _, sc := range chosen(s.o) {
 		r := row{sc.name, kindCPU, sc.rates[len(sc.rates)-1]}
@@ -128,8 +119,9 @@ func (s *session) plots(d *document) error {
 	if len(runs) == 0 {
 		return nil
 	}
-	d.Runs = "peers-runs.html"
-	return report.WriteHTMLFile(filepath.Join(s.o.out, d.Runs), runs)
+	path := filepath.Join(s.o.out, runsFile)
+	fmt.Fprintln(s.out, "written:", path)
+	return report.WriteHTMLFile(path, runs)
 }
 
 func (s *session) writeJSON(d *document) error {
@@ -138,38 +130,6 @@ func (s *session) writeJSON(d *document) error {
 		return err
 	}
 	return s.write(resultsFile, b)
-}
-
-// writeGoBench writes all valid runs by round, for benchstat.
-func (s *session) writeGoBench() error {
-	var runs []bench.Result
-	for _, one := range s.samples {
-		if one.Bad == "" && (one.Round > 1 || s.o.rounds == 1) {
-			run := one.Result
-			run.Name = one.Peer
-			if apart(one.Scenario) {
-				run.Name = one.Scenario + "-" + one.Peer
-			}
-			runs = append(runs, run)
-		}
-	}
-	var b bytes.Buffer
-	if err := report.GoBench(&b, runs...); err != nil {
-		return err
-	}
-	return s.write("peers.bench.txt", b.Bytes())
-}
-
-func (s *session) writePage(d *document) error {
-	t, err := template.New("peers").Parse(page)
-	if err != nil {
-		return err
-	}
-	var b strings.Builder
-	if err := t.Execute(&b, d); err != nil {
-		return err
-	}
-	return s.write("peers.html", []byte(b.String()))
 }
 
 func (s *session) write(name string, b []byte) error {

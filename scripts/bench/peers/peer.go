@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,7 +27,7 @@ const (
 // peer is a relay under comparison.
 type peer struct {
 	name  string // on the command line and in JSON
-	title string // in tables
+	title string // in tables, before its version
 	about string // description for readers of the table
 	// start runs the relay and waits until it is ready. star selects the rule
 	// by which relays without a table compute the destination.
@@ -40,21 +41,21 @@ var (
 		{"ferry", "ferry", "ferry dev --workers 1: no rate limits", startFerry(0)},
 		{"null", "null relay", "Ferry's socket loop, swap by arithmetic, no look-up", startNull},
 		{"c", "C loop", "recvmmsg and sendmmsg in C, batch 64, swap by arithmetic, no look-up", startSwap()},
-		{"coturn", "coturn", "coturn of Debian, one relay thread, TURN ChannelData", startCoturn},
+		{"coturn", "coturn", "coturn with one relay thread, TURN ChannelData", startCoturn()},
 		{"pion", "pion/turn", "pion/turn v5, one listener, TURN ChannelData", startPion},
 	}
 	variants = []peer{
-		{"ferry-100us", "ferry, delay 100 µs", "ferry dev --receive-delay 100us", startFerry(100 * time.Microsecond)},
 		{"ferry-200us", "ferry, delay 200 µs", "ferry dev --receive-delay 200us", startFerry(200 * time.Microsecond)},
 		{"ferry-500us", "ferry, delay 500 µs", "ferry dev --receive-delay 500us", startFerry(500 * time.Microsecond)},
 		{"c-200us", "C loop, sleep 200 µs", "the C loop with usleep(200) before each receive", startSwap("--delay-us", "200")},
 		{"c-500us", "C loop, sleep 500 µs", "the C loop with usleep(500) before each receive", startSwap("--delay-us", "500")},
 		{"c-merge", "C loop, merging", "the C loop, one message (UDP_SEGMENT) for what goes to one destination", startSwap("--merge")},
+		{multiplexed, "coturn, multiplexed", "coturn --multiplex-peer --udp-gso: one relayed port for all, so each peer has one client", startCoturn("--multiplex-peer", "--udp-gso")},
 	}
 	// secured use DTLS with their clients.
 	secured = []peer{
 		{"ferry-dtls", "ferry, DTLS", "ferry dev --workers 1; DTLS with the allocation's key, host and player", startFerryDTLS},
-		{"coturn-dtls", "coturn, DTLS", "coturn of Debian over DTLS with a certificate, one relay thread; hosts are plain peers", startCoturnDTLS},
+		{"coturn-dtls", "coturn, DTLS", "coturn over DTLS with a certificate, one relay thread; hosts are plain peers", startCoturnDTLS},
 	}
 )
 
@@ -72,7 +73,10 @@ func (p peer) base() string { return strings.SplitN(p.name, "-", 2)[0] }
 func title(name string) string {
 	for _, list := range [][]peer{peers, variants, secured} {
 		for _, p := range list {
-			if p.name == name {
+			if v := versions[p.base()]; p.name == name && v != "" {
+				base, rest, _ := strings.Cut(p.title, ",")
+				return strings.TrimSuffix(base+" "+v+","+rest, ",")
+			} else if p.name == name {
 				return p.title
 			}
 		}
@@ -92,7 +96,7 @@ func swapDialect(ctx context.Context, s *server, label string) (*server, error) 
 }
 
 func startNull(ctx context.Context, o options, star bool) (*server, error) {
-	argv := []string{"/proc/self/exe", "null", o.net().listen()}
+	argv := []string{o.bin("ferry"), "bench", "null", "--udp", o.net().listen()}
 	if star {
 		argv = append(argv, "--star")
 	}
@@ -164,31 +168,48 @@ func runFerry(ctx context.Context, o options, delay time.Duration) (*server, err
 	return s, nil
 }
 
-// startCoturn starts coturn for many clients.
-func startCoturn(ctx context.Context, o options, _ bool) (*server, error) {
-	port, err := freePort()
-	if err != nil {
-		return nil, err
+// multiplexed is coturn with one socket for the peers of all clients, where it has that option.
+const multiplexed = "coturn-multiplexed"
+
+func startCoturn(flags ...string) func(context.Context, options, bool) (*server, error) {
+	return func(ctx context.Context, o options, _ bool) (*server, error) {
+		port, err := freePort()
+		if err != nil {
+			return nil, err
+		}
+		name, more := "coturn", append([]string{"--no-tls", "--no-dtls"}, flags...)
+		if len(flags) > 0 {
+			name = multiplexed
+			shared, err := freePort()
+			if err != nil {
+				return nil, err
+			}
+			more = append(more, "--multiplex-peer-port="+strconv.Itoa(shared))
+		}
+		s, err := start(o, o.bin(""), coturn(o, name, port, more...)...)
+		if err != nil {
+			return nil, err
+		}
+		addr := o.net().at(port)
+		return turnDialect(s, addr, name, s.untilBinding(ctx, addr))
 	}
-	s, err := start(o, o.bin(""), coturn(o, "coturn", port, "--no-tls", "--no-dtls")...)
-	if err != nil {
-		return nil, err
-	}
-	addr := o.net().at(port)
-	return turnDialect(s, addr, "coturn", s.untilBinding(ctx, addr))
 }
 
-// coturn returns the command line. Files that two instances must not share have
-// the name in them.
+// coturn returns the command line, of the options that this version has. Files that two instances
+// must not share have the name in them.
 func coturn(o options, name string, port int, more ...string) []string {
+	help := o.coturnHelp()
 	argv := []string{
-		"turnserver", "-n", "--listening-ip=" + o.net().relay.String(), "--relay-ip=" + o.net().relay.String(),
+		o.turnserver(), "-n", "--listening-ip=" + o.net().relay.String(), "--relay-ip=" + o.net().relay.String(),
 		"-p", strconv.Itoa(port), "--no-cli", "--lt-cred-mech", "--realm=" + turnRealm,
 		"-u", turnUser + ":" + turnPassword, "--allow-loopback-peers", "-m", "1",
 		"--no-stdout-log", "--log-file=/dev/null", "--simple-log",
 		"--pidfile=" + o.bin(name+".pid"), "--userdb=" + o.bin(name+".db"),
 	}
-	return append(argv, more...)
+	return slices.DeleteFunc(append(argv, more...), func(arg string) bool {
+		option, _, _ := strings.Cut(arg, "=")
+		return strings.HasPrefix(option, "--") && !strings.Contains(help, option)
+	})
 }
 
 // startCoturnDTLS is startCoturn with clients over DTLS on a port of its own,

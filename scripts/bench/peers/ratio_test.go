@@ -53,51 +53,6 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-func TestJudge(t *testing.T) {
-	s := pretend(2, map[string][]float64{"ferry": {1, 104}, "c": {1, 100}, "coturn": {1, 100}, "pion": {1, 0}})
-	g := goal{scenario: "pairs", kind: kindCPU, ours: "ferry", base: "c", limit: 1.05}
-	for _, c := range []struct {
-		name string
-		edit func(*goal)
-		want string
-	}{
-		{"below", func(*goal) {}, "met"},
-		{"above", func(g *goal) { g.limit = 1.03 }, "missed"},
-		{"at least", func(g *goal) { g.more = true }, "missed"},
-		{"at least, reached", func(g *goal) { g.more, g.limit = true, 1.04 }, "met"},
-		{"latency", func(g *goal) { g.kind, g.rate = kindP50, lowRate }, "met"},
-		{"bad runs", func(g *goal) { g.base = "pion" }, "not known: none of 1 pairs counts"},
-		{"another rate", func(g *goal) { g.rate = 100_000 }, "not measured in this run"},
-		{"no search", func(g *goal) { g.kind = kindMax }, "not measured in this run"},
-	} {
-		one := g
-		c.edit(&one)
-		if got := s.judge(one); got.Verdict != c.want {
-			t.Errorf("%s: %+v, want %s", c.name, got, c.want)
-		}
-	}
-	if got := s.judge(g); !strings.Contains(got.What, "at 20,000/s, ferry / C loop") || got.Goal != "≤ 1.05" {
-		t.Errorf("the goal reads %+v", got)
-	}
-}
-
-// TestBestRate verifies that a goal without a rate uses the highest rate that
-// both relays sustained.
-func TestBestRate(t *testing.T) {
-	s := pretend(2, map[string][]float64{"ferry": {1, 2}, "c": {1, 2}})
-	s.o.rates = append(s.o.rates, 50_000, 100_000)
-	for _, one := range s.samples[:4:4] {
-		one.Rate = 50_000
-		s.samples = append(s.samples, one)
-		one.Rate, one.Bad = 100_000, "9 % lost"
-		s.samples = append(s.samples, one)
-	}
-	r, c := s.best(goal{scenario: "pairs", kind: kindCPU, ours: "ferry", base: "c"})
-	if r.rate != 50_000 || c.Ratio.N != 1 {
-		t.Errorf("judged at %.0f/s with %+v", r.rate, c)
-	}
-}
-
 func TestDoubt(t *testing.T) {
 	good := bench.Result{Sent: 1000, Delivered: 1000, Valid: true}
 	good.Server.PerDatagram = 3000

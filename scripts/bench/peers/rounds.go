@@ -66,6 +66,7 @@ func measure(ctx context.Context, o options) error {
 	if err := o.leaveOut(); err != nil {
 		return err
 	}
+	o.readVersions()
 	s := &session{o: o, out: os.Stdout, commit: commit(ctx, o.root)}
 	if err := s.resume(); err != nil {
 		return err

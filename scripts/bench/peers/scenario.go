@@ -39,13 +39,6 @@ const (
 	stepSearch = "search" // for the highest rate without loss
 )
 
-// apart reports whether a scenario repeats runs of another one, so that output
-// must distinguish them.
-func apart(name string) bool {
-	i := slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == name })
-	return i >= 0 && (len(scenarios[i].variants) > 0 || scenarios[i].secure)
-}
-
 // steps returns the measurements of a round in order.
 func (s *scenario) steps() (list []step) {
 	for _, rate := range s.rates {
@@ -62,9 +55,6 @@ func (s *scenario) steps() (list []step) {
 
 // lowRate is a rate at which wake-ups cost more than datagrams.
 const lowRate = 20_000
-
-// rateSweep is the scenario that is also drawn over its rates, in peers-rates.svg.
-const rateSweep = "rates"
 
 // rests are the variants with a delay before each receive.
 var rests = []string{"ferry-200us", "ferry-500us", "c-200us", "c-500us"}
@@ -87,18 +77,9 @@ var scenarios = []scenario{
 		shape: bench.ShapePairs, direction: bench.DirectionBoth, matches: 200, rates: []float64{lowRate}, variants: rests,
 	},
 	{
-		name: "star-rest", about: "star-up with and without a rest before each receive, so that more of a host's datagrams leave together",
-		shape: bench.ShapeStar, direction: bench.DirectionUp, matches: 20, rates: []float64{lowRate, 5 * lowRate}, variants: rests,
-	},
-	{
 		name: "star-merge", about: "star-up next to a C loop that merges by destination too: what there is to gain here",
 		shape: bench.ShapeStar, direction: bench.DirectionUp, matches: 20, rates: []float64{5 * lowRate}, closed: true,
 		variants: []string{"c-merge"},
-	},
-	{
-		name: rateSweep, about: "pairs without and with adaptive batching",
-		shape: bench.ShapePairs, direction: bench.DirectionBoth, matches: 200, closed: true,
-		variants: []string{"ferry-100us", "ferry-200us"},
 	},
 	{
 		name: "dtls", about: "pairs over DTLS",
@@ -138,13 +119,14 @@ func (s *scenario) players(o options) (list []peer) {
 		}
 		return list
 	}
+	multiplexes := o.multiplexes && s.variants == nil && s.shape == bench.ShapePairs
 	for _, p := range peers {
 		if wants(o.only, p.name) && (s.variants == nil || p.name == "ferry" || p.name == "c") {
 			list = append(list, p)
 		}
 	}
 	for _, p := range variants {
-		if slices.Contains(s.variants, p.name) && wants(o.only, p.base()) {
+		if (slices.Contains(s.variants, p.name) || p.name == multiplexed && multiplexes) && wants(o.only, p.base()) {
 			list = append(list, p)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -129,7 +130,7 @@ func (s *server) line(ctx context.Context, accept func(string) bool) error {
 // address waits for a line with the relay's address.
 func (s *server) address(ctx context.Context) (addr netip.AddrPort, err error) {
 	err = s.line(ctx, func(l string) bool {
-		addr, err = netip.ParseAddrPort(l)
+		addr, err = netip.ParseAddrPort(strings.TrimPrefix(l, "ready udp="))
 		return err == nil
 	})
 	return addr, err

@@ -9,7 +9,7 @@ import (
 	"github.com/ferryrelay/ferry/bench/report"
 )
 
-// table is a table of the text output and the page.
+// table is a table of the text output.
 type table struct {
 	Title string     `json:"title"`
 	Note  string     `json:"note,omitempty"`
@@ -162,22 +162,6 @@ func (s *session) absolute() (list []table) {
 		list = append(list, t)
 	}
 	return list
-}
-
-// goalTable returns the results of the goals.
-func (s *session) goalTable() table {
-	t := table{
-		Title: "Goals of the project",
-		Note:  "measured by other commands: " + strings.Join(elsewhere, "; "),
-		Head:  []string{"what", "goal", "measured", ""},
-	}
-	for _, o := range s.outcomes() {
-		if o.Verdict == notMeasured {
-			continue
-		}
-		t.Rows = append(t.Rows, []string{o.What, o.Goal, o.Measured, o.Verdict})
-	}
-	return t
 }
 
 // write prints a table with aligned columns.
