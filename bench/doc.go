@@ -51,8 +51,9 @@
 //     coordinated omission).
 //   - What was offered and did not arrive is infinitely late in every quantile of the latency, and
 //     LossRatio is its share. Each payload has flow, sequence number, due time and a checksum; they
-//     yield loss, duplicates, reordering (RFC 4737) and misdelivery. A datagram belongs to the
-//     measured interval if it was due in it, whenever it arrives.
+//     yield loss, duplicates, reordering (RFC 4737) and misdelivery. The checksum has a key that a
+//     relay does not know, so that it cannot rewrite the due time. A datagram belongs to the
+//     measured interval if it was due in it, and arrives before the end of the drain.
 //   - Latency is one way, on one clock. It includes the generator's lag, which the result has as well.
 //   - Gaps are the longest times in which something was due and nothing was delivered, to an endpoint
 //     and to any: what players see of a restart of the relay. Recovery counts from the first ERROR 3
@@ -70,6 +71,8 @@
 //     when a rate near it has passed, because such pauses may last. A run that the
 //     generator limited does not pass: if nothing but the generator failed at the
 //     lowest rate that failed, the result is a lower bound of the server's maximum.
+//   - After the silence of ShapeIdle each pair plays: Gaps.Absent has the endpoints that are no longer
+//     there, whatever answered their keep-alives.
 //   - Matches that come and go (Config.Churn.ReplaceRate): a live match falls silent when a new
 //     one is connected, and its endpoints are used again when the relay has reported the end of their
 //     allocations ([Replacement]).
@@ -82,14 +85,16 @@
 //
 //   - The generator, if datagrams did not leave, if its own sockets dropped some, if it left the
 //     receive buffer of a TCP connection nearly full, or if 1 % left
-//     late by more than 1 ms, or by more than half a tick if datagrams are due together. This is
-//     the only bound on lag: FindMax has no other. In a closed loop it is the generator if it
-//     was busy nearly all the time.
-//   - The machine, if the hypervisor took more than 1 % of the processors' time, or processes
-//     other than generator and server more than 5 %, which only Config.Server.PID shows.
+//     late by more than 1 ms, or by more than half a tick if datagrams are due together, or if 1 %
+//     of the sessions or calls of the API began more than 10 ms late. FindMax has no other bound
+//     on lag. In a closed loop it is the generator if it was busy nearly all the time.
+//   - The machine, if the hypervisor took more than 1 % of the processors' time, or, which only
+//     Config.Server.PID shows, processes other than generator and server more than 5 %, or if
+//     generator and server are bound to one processor.
 //   - The server, if datagrams were lost that the generator's sockets did not drop, or were not
-//     sent because it ended a connection or did not read from it. The reason says how many the
-//     other receive buffers of this machine dropped.
+//     sent because it ended a connection or did not read from it, and if some arrived at another
+//     endpoint, changed, twice or after later ones. The reason says how many the other receive
+//     buffers of this machine dropped.
 //
 // Result.Valid is false if the generator or the machine is among them, or if the run was
 // interrupted: such a run says nothing about the server. docs/performance.md says how relays are
@@ -110,7 +115,7 @@
 //     for its own receiving.
 //   - A nearly idle relay pays for a wake-up per datagram: CPU time per datagram at
 //     a low rate and at saturation are different quantities.
-//   - Aligned ticks are bursts. Their datagrams are due at the same time and cannot
+//   - The tick of a star is a burst. Its datagrams are due at the same time and cannot
 //     leave at the same time, so that latency contains the length of the burst.
 //   - Loopback has one address of IPv6, so that each endpoint there has a socket of its own and
 //     each datagram a system call: compare families with Sources of a routed prefix.
