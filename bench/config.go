@@ -16,7 +16,7 @@ import (
 
 // Errors of [Run] and [FindMax].
 var (
-	// ErrConfig says that a Config or FerryConfig has a value out of its range, or
+	// ErrConfig says that a Config or DialectConfig has a value out of its range, or
 	// values that exclude each other.
 	ErrConfig = benchrig.ErrConfig
 	// ErrRemote says that a datagram or a call would leave this machine without
@@ -196,7 +196,7 @@ const (
 // maxCredits bounds the datagrams in flight in a closed loop.
 const maxCredits = 1 << 22
 
-func (cfg Config) withDefaults(d Dialect) (Config, error) {
+func (cfg Config) withDefaults(d benchrig.Dialect) (Config, error) {
 	if err := cfg.setTraffic(); err != nil {
 		return cfg, err
 	}
@@ -265,7 +265,7 @@ func (cfg *Config) ownSockets() bool {
 }
 
 // check returns an error about the first value out of its range, or values that exclude each other.
-func (cfg *Config) check(d Dialect) error {
+func (cfg *Config) check(d benchrig.Dialect) error {
 	for _, c := range []struct{ name, value, among string }{
 		{"shape", string(cfg.Shape), "pairs, star, churn, idle"},
 		{"direction", string(cfg.Direction), "both, up, down"},
@@ -311,7 +311,7 @@ type conflict struct {
 	reason string
 }
 
-func (cfg *Config) conflicts(d Dialect) []conflict {
+func (cfg *Config) conflicts(d benchrig.Dialect) []conflict {
 	_, replaces := d.(benchrig.Replacer)
 	_, plays := d.(benchrig.Churner)
 	c, connects := d.(benchrig.Connector)

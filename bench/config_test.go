@@ -112,6 +112,30 @@ func TestPlanSockets(t *testing.T) {
 	}
 }
 
+// TestDialects: a dialect is chosen by its name, and what it cannot do without is an error.
+func TestDialects(t *testing.T) {
+	relay := netip.MustParseAddrPort("127.0.0.1:9")
+	for want, cfg := range map[string]DialectConfig{
+		"ferry": {BaseURL: "http://127.0.0.1:9"}, "turn": {Name: DialectTURN, Relay: relay},
+		"mine": {Name: DialectSwap, Relay: relay, Label: "mine"},
+		"direct": {Name: DialectDirect},
+	} {
+		if d, err := NewDialect(cfg); err != nil || d.Name() != want {
+			t.Errorf("%s: %q, %v", want, d.Name(), err)
+		}
+	}
+	for name, cfg := range map[string]DialectConfig{
+		"none": {Name: "latin"}, "no URL": {}, "no server": {Name: DialectTURN}, "no relay": {Name: DialectSwap},
+	} {
+		if d, err := NewDialect(cfg); !errors.Is(err, ErrConfig) || d.Name() != "" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := Run(t.Context(), Config{}, Dialect{}); !errors.Is(err, ErrConfig) {
+		t.Errorf("no dialect: %v", err)
+	}
+}
+
 func TestConfigRefused(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"shape":       {Shape: "cube"},

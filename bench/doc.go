@@ -1,7 +1,7 @@
 // Package bench generates load for a relay from outside and measures how the relay
 // forwards it: delivery, latency, CPU time per datagram.
 //
-//	ferry, err := bench.NewFerry(bench.FerryConfig{BaseURL: "http://127.0.0.1:7777"})
+//	ferry, err := bench.NewDialect(bench.DialectConfig{BaseURL: "http://127.0.0.1:7777"})
 //	if err != nil {
 //		return err
 //	}

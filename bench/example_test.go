@@ -20,7 +20,7 @@ func ExampleRun() {
 	)
 	defer stop()
 
-	ferry, err := bench.NewFerry(bench.FerryConfig{BaseURL: url, Token: "secret-0123456789"})
+	ferry, err := bench.NewDialect(bench.DialectConfig{BaseURL: url, Token: "secret-0123456789"})
 	if err != nil {
 		log.Fatal(err)
 	}

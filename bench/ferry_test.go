@@ -15,7 +15,6 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/bench"
-	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -98,7 +97,7 @@ func (j *jsonID) UnmarshalText(text []byte) error {
 func newFerry(t *testing.T, relay *enginetest.Relay) (d bench.Dialect, calls *atomic.Int64) {
 	t.Helper()
 	base, calls := serveAPI(t, relay)
-	d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base})
+	d, err := bench.NewDialect(bench.DialectConfig{BaseURL: base})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +244,7 @@ func TestFerryIdle(t *testing.T) {
 			t.Parallel()
 			relay := enginetest.StartIdle(t, 0)
 			base, _ := serveAPI(t, relay)
-			d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base, Relay: c.box.listen(t, relay.Addr())})
+			d, err := bench.NewDialect(bench.DialectConfig{BaseURL: base, Relay: c.box.listen(t, relay.Addr())})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -297,7 +296,7 @@ func TestFerryChurn(t *testing.T) {
 func TestFerryRefused(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	defer srv.Close()
-	d, err := bench.NewFerry(bench.FerryConfig{BaseURL: srv.URL, Relay: netip.MustParseAddrPort("127.0.0.1:9")})
+	d, err := bench.NewDialect(bench.DialectConfig{BaseURL: srv.URL, Relay: netip.MustParseAddrPort("127.0.0.1:9")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,13 +307,17 @@ func TestFerryRefused(t *testing.T) {
 
 // TestNotOfferedByDialect: what a dialect cannot do is an error.
 func TestNotOfferedByDialect(t *testing.T) {
+	direct, err := bench.NewDialect(bench.DialectConfig{Name: bench.DialectDirect})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for want, change := range map[string]func(*bench.Config){
 		"no handshake": func(cfg *bench.Config) { cfg.BindRate = 5 },
 		"cannot repla": func(cfg *bench.Config) { cfg.Churn.ReplaceRate = 1 },
 	} {
 		cfg := ferryConfig(bench.ShapePairs)
 		change(&cfg)
-		if _, err := bench.Run(t.Context(), cfg, benchrig.Direct{}); !errors.Is(err, bench.ErrConfig) || !strings.Contains(err.Error(), want) {
+		if _, err := bench.Run(t.Context(), cfg, direct); !errors.Is(err, bench.ErrConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
@@ -346,7 +349,7 @@ func TestReplace(t *testing.T) {
 func TestFerryPortClosed(t *testing.T) {
 	t.Parallel()
 	base, _ := serveAPI(t, enginetest.StartIdle(t, 0))
-	d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base, Relay: netip.MustParseAddrPort("127.0.0.1:9")})
+	d, err := bench.NewDialect(bench.DialectConfig{BaseURL: base, Relay: netip.MustParseAddrPort("127.0.0.1:9")})
 	if err != nil {
 		t.Fatal(err)
 	}

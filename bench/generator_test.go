@@ -42,9 +42,9 @@ func smallConfig(shape Shape) Config {
 	}
 }
 
-func run(t *testing.T, cfg Config, d Dialect) Result {
+func run(t *testing.T, cfg Config, d benchrig.Dialect) Result {
 	t.Helper()
-	r, err := Run(t.Context(), cfg, d)
+	r, err := Run(t.Context(), cfg, Dialect{d})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestRunNullRelay(t *testing.T) {
 func TestRunNoRelay(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := Run(ctx, smallConfig(ShapePairs), benchrig.Swap{Relay: netip.MustParseAddrPort("127.0.0.1:9")}); err == nil {
+	if _, err := Run(ctx, smallConfig(ShapePairs), Dialect{benchrig.Swap{Relay: netip.MustParseAddrPort("127.0.0.1:9")}}); err == nil {
 		t.Error("a load on nothing")
 	}
 }
@@ -152,7 +152,7 @@ func TestRunCancelled(t *testing.T) {
 			cancel()
 		}
 	}
-	r, err := Run(ctx, cfg, benchrig.Direct{})
+	r, err := Run(ctx, cfg, Dialect{benchrig.Direct{}})
 	if !errors.Is(err, context.Canceled) || !r.Interrupted || r.Load.Duration != time.Minute {
 		t.Fatalf("%v, %+v", err, r)
 	}
@@ -174,14 +174,14 @@ func TestRunCancelledEarly(t *testing.T) {
 	defer stop()
 	for name, c := range map[string]struct {
 		ctx context.Context
-		d   Dialect
+		d   benchrig.Dialect
 	}{
 		"set-up":  {gone, benchrig.Swap{Relay: netip.MustParseAddrPort("127.0.0.1:9")}},
 		"warm-up": {soon, benchrig.Direct{}},
 	} {
 		cfg := smallConfig(ShapeStar)
 		cfg.Warmup = time.Minute
-		r, err := Run(c.ctx, cfg, c.d)
+		r, err := Run(c.ctx, cfg, Dialect{c.d})
 		if !errors.Is(err, c.ctx.Err()) || !r.Interrupted || r.Measured != 0 || r.Offered+r.Sent+r.Delivered != 0 {
 			t.Errorf("%s: %v, %+v", name, err, r)
 		}
@@ -205,7 +205,7 @@ func (d remoteDialect) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig
 
 // TestRemoteRefused: datagrams leave this machine only with AllowRemote.
 func TestRemoteRefused(t *testing.T) {
-	if _, err := Run(t.Context(), smallConfig(ShapePairs), remoteDialect{}); err == nil {
+	if _, err := Run(t.Context(), smallConfig(ShapePairs), Dialect{remoteDialect{}}); err == nil {
 		t.Error("a load on another machine")
 	}
 	r, err := benchrig.NewRig(planOf(t, smallConfig(ShapePairs)))
@@ -216,7 +216,7 @@ func TestRemoteRefused(t *testing.T) {
 	if err := r.SendTo(0, netip.MustParseAddrPort("192.0.2.1:9"), nil); err == nil {
 		t.Error("a datagram to another machine")
 	}
-	if _, err := NewFerry(FerryConfig{BaseURL: "http://192.0.2.1:7777"}); err == nil {
+	if _, err := NewDialect(DialectConfig{BaseURL: "http://192.0.2.1:7777"}); err == nil {
 		t.Error("an API on another machine")
 	}
 }

@@ -262,7 +262,7 @@ func runLying(t *testing.T, l *lyingServer, cfg Config) Result {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	l.whole = cancel
-	r, err := Run(ctx, cfg, l)
+	r, err := Run(ctx, cfg, Dialect{l})
 	if err != nil && (l.down == nil || ctx.Err() == nil) {
 		t.Fatal(err)
 	}

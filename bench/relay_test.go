@@ -66,7 +66,7 @@ func TestRunWithMetrics(t *testing.T) {
 			page, pages = pages[0], pages[1:]
 			return page, nil
 		}
-		r, err := Run(t.Context(), cfg, benchrig.Direct{})
+		r, err := Run(t.Context(), cfg, Dialect{benchrig.Direct{}})
 		if errors.Is(err, gone) != c.fails || !c.fails && (r.Relay == nil || r.Relay.Workers != 2 || r.Relay.Limited != c.limited) {
 			t.Errorf("%s: %v, %+v", name, err, r.Relay)
 		}

@@ -97,7 +97,7 @@ type replacer struct {
 	bind, ready, end *hdrhistogram.Histogram
 }
 
-func newReplacer(cfg *Config, d Dialect, g *generator) *replacer {
+func newReplacer(cfg *Config, d benchrig.Dialect, g *generator) *replacer {
 	dialect, ok := d.(benchrig.Replacer)
 	if cfg.Churn.ReplaceRate == 0 || !ok {
 		return nil

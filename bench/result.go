@@ -254,7 +254,7 @@ type step struct {
 	Latency Latency `json:"latency"`
 }
 
-func newResult(cfg *Config, d Dialect, p *benchrig.Plan) Result {
+func newResult(cfg *Config, d benchrig.Dialect, p *benchrig.Plan) Result {
 	return Result{
 		Version: ResultVersion, Name: cfg.Label.Name, Command: cfg.Label.Command, Commit: cfg.Label.Commit,
 		Started: time.Now().UTC().Truncate(time.Millisecond),

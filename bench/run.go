@@ -47,11 +47,10 @@ func openTestbed(ctx context.Context, cfg Config, d Dialect) (*testbed, Result, 
 }
 
 func openTestbedOf(ctx context.Context, cfg Config, d Dialect) (*testbed, Result, error) {
-	dialect, ok := d.(benchrig.Dialect)
-	if !ok {
-		return nil, Result{}, fmt.Errorf("%w: dialect %T is none of Ferry's", ErrConfig, d)
+	if d.relay == nil {
+		return nil, Result{}, fmt.Errorf("%w: no dialect", ErrConfig)
 	}
-	cfg, err := cfg.withDefaults(d)
+	cfg, err := cfg.withDefaults(d.relay)
 	if err != nil {
 		return nil, Result{}, err
 	}
@@ -59,14 +58,14 @@ func openTestbedOf(ctx context.Context, cfg Config, d Dialect) (*testbed, Result
 	if err != nil {
 		return nil, Result{}, err
 	}
-	b := &testbed{cfg: cfg, plan: p, dialect: dialect}
+	b := &testbed{cfg: cfg, plan: p, dialect: d.relay}
 	if err = b.open(ctx); err == nil {
 		return b, Result{}, nil
 	}
 	if ctx.Err() == nil {
 		return nil, Result{}, err
 	}
-	res := newResult(&cfg, d, &p)
+	res := newResult(&cfg, d.relay, &p)
 	res.markInterrupted()
 	return nil, res, err
 }

@@ -113,11 +113,11 @@ func TestFindMaxRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, cfg := range map[string]Config{"closed loop": {Window: 1}, "churn": {Shape: ShapeChurn}} {
-		if _, _, err := FindMax(context.Background(), cfg, benchrig.Direct{}, criterion); !errors.Is(err, ErrConfig) {
+		if _, _, err := FindMax(context.Background(), cfg, Dialect{benchrig.Direct{}}, criterion); !errors.Is(err, ErrConfig) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, _, err := FindMax(context.Background(), Config{}, benchrig.Direct{}, nil); !errors.Is(err, ErrConfig) {
+	if _, _, err := FindMax(context.Background(), Config{}, Dialect{benchrig.Direct{}}, nil); !errors.Is(err, ErrConfig) {
 		t.Errorf("no criterion: %v", err)
 	}
 }
@@ -141,7 +141,7 @@ func TestFindMax(t *testing.T) {
 			cancel()
 		}
 	}
-	best, all, err := FindMax(ctx, cfg, benchrig.Direct{}, criterion)
+	best, all, err := FindMax(ctx, cfg, Dialect{benchrig.Direct{}}, criterion)
 	measured := func(r Result) bool { return r.Valid && r.Latency.P50 > 0 }
 	if (errors.Is(err, ErrNoRate) || errors.Is(err, ErrNoValidRun)) && !slices.ContainsFunc(all, measured) {
 		t.Log("the machine was too busy for any run to be valid")
@@ -171,7 +171,7 @@ func TestFindMax(t *testing.T) {
 func TestFindMaxNoValidRun(t *testing.T) {
 	cfg := smallConfig(ShapePairs)
 	cfg.Rate, cfg.Warmup, cfg.Duration, cfg.Drain = findCeiling, -1, 20*time.Millisecond, 20*time.Millisecond
-	best, all, err := FindMax(t.Context(), cfg, benchrig.Direct{}, parsed(t, "loss<1%"))
+	best, all, err := FindMax(t.Context(), cfg, Dialect{benchrig.Direct{}}, parsed(t, "loss<1%"))
 	if !errors.Is(err, ErrNoValidRun) || errors.Is(err, ErrNoRate) || best.Version != 0 || len(all) != 3 ||
 		!strings.Contains(err.Error(), "no valid run in 3: The generator ") {
 		t.Errorf("%v, best %+v, %d runs", err, best, len(all))
@@ -187,7 +187,7 @@ func TestFindMaxNothing(t *testing.T) {
 	}
 	cfg := smallConfig(ShapePairs)
 	cfg.Rate, cfg.Warmup, cfg.Duration, cfg.Drain = 40, -1, 20*time.Millisecond, 20*time.Millisecond
-	best, all, err := FindMax(t.Context(), cfg, benchrig.Direct{}, criterion)
+	best, all, err := FindMax(t.Context(), cfg, Dialect{benchrig.Direct{}}, criterion)
 	if !errors.Is(err, ErrNoRate) || best.Version != 0 || len(all) == 0 {
 		t.Fatalf("%v, best %+v, %d runs", err, best, len(all))
 	}

@@ -21,7 +21,7 @@ func runTURN(t *testing.T, cfg Config, turn benchrig.TURNConfig) Result {
 	var r Result
 	var err error
 	if !testkit.Poll(time.Minute, func() bool {
-		r, err = Run(ctx, cfg, benchrig.NewTURN(turn))
+		r, err = Run(ctx, cfg, Dialect{benchrig.NewTURN(turn)})
 		return err == nil || errors.Is(err, ErrConfig)
 	}) || err != nil {
 		t.Fatal(err)

@@ -19,17 +19,8 @@ import (
 	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/bench/report"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/ctl"
-	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/urfave/cli/v3"
-)
-
-// The dialects that the load generator speaks.
-const (
-	dialectFerry  = "ferry"
-	dialectSwap   = "swap"
-	dialectDirect = "direct"
-	dialectTURN   = "turn"
 )
 
 // defaultRate is what is offered when nothing else is said, datagrams/s.
@@ -182,7 +173,7 @@ func benchConfig(cmd *cli.Command) bench.Config {
 	}
 	switch {
 	case cfg.Label.Limits != "":
-	case cmd.String("dialect") == dialectFerry || cmd.String("dialect") == dialectTURN:
+	case cmd.String("dialect") == bench.DialectFerry || cmd.String("dialect") == bench.DialectTURN:
 		cfg.Label.Limits = serverLimits(cfg.Server.PID)
 	default:
 		cfg.Label.Limits = "none"
@@ -216,42 +207,25 @@ func setRate(cfg *bench.Config, cmd *cli.Command) error {
 }
 
 func newDialect(cmd *cli.Command) (bench.Dialect, error) {
-	switch name := cmd.String("dialect"); name {
-	case dialectDirect:
-		return benchrig.Direct{Header: benchrig.DefaultHeader}, nil
-	case dialectSwap:
-		target, err := targetFlag(cmd)
-		if err != nil {
-			return nil, err
-		}
-		return benchrig.Swap{Relay: target}, nil
-	case dialectTURN:
-		target, err := targetFlag(cmd)
-		if err != nil {
-			return nil, err
-		}
-		user, password, _ := strings.Cut(cmd.String("turn-user"), ":")
-		return benchrig.NewTURN(benchrig.TURNConfig{Server: target, User: user, Password: password}), nil
-	case dialectFerry:
-		token, err := readToken(cmd)
-		if err != nil {
-			return nil, err
-		}
-		relay, err := addrFlag(cmd, "relay")
-		if err != nil {
-			return nil, err
-		}
-		trusted, err := trust(cmd)
-		if err != nil {
-			return nil, err
-		}
-		return bench.NewFerry(bench.FerryConfig{
-			TLS: trusted, BaseURL: cmd.String("api"), Token: token, Region: cmd.String("region"), Relay: relay,
-			AllowRemote: cmd.Bool("allow-remote"),
-		})
-	default:
-		return nil, fmt.Errorf("--dialect: %q is none of ferry, turn, swap and direct", name)
+	cfg := bench.DialectConfig{
+		Name: cmd.String("dialect"), BaseURL: cmd.String("api"), Region: cmd.String("region"), AllowRemote: cmd.Bool("allow-remote"),
 	}
+	var err error
+	switch cfg.Name {
+	case bench.DialectSwap, bench.DialectTURN:
+		cfg.Relay, err = targetFlag(cmd)
+		cfg.User, cfg.Password, _ = strings.Cut(cmd.String("turn-user"), ":")
+	case bench.DialectFerry:
+		var errRelay, errTrust error
+		cfg.Token, err = readToken(cmd)
+		cfg.Relay, errRelay = addrFlag(cmd, "relay")
+		cfg.TLS, errTrust = trust(cmd)
+		err = errors.Join(err, errRelay, errTrust)
+	}
+	if err != nil {
+		return bench.Dialect{}, err
+	}
+	return bench.NewDialect(cfg)
 }
 
 // rejectIgnored returns an error for a flag that has no effect in this run.
@@ -262,10 +236,10 @@ func rejectIgnored(cmd *cli.Command, cfg *bench.Config) error {
 		why   string
 		flags []string
 	}{
-		{dialect == dialectFerry, "--dialect " + dialect, []string{"api", "token", "token-file", "region", "relay"}},
-		{dialect == dialectSwap || dialect == dialectTURN, "--dialect " + dialect, []string{"target"}},
-		{dialect == dialectTURN, "--dialect " + dialect, []string{"turn-user"}},
-		{dialect == dialectFerry || cmd.IsSet("admin"), "--dialect " + dialect, []string{"ca"}},
+		{dialect == bench.DialectFerry, "--dialect " + dialect, []string{"api", "token", "token-file", "region", "relay"}},
+		{dialect == bench.DialectSwap || dialect == bench.DialectTURN, "--dialect " + dialect, []string{"target"}},
+		{dialect == bench.DialectTURN, "--dialect " + dialect, []string{"turn-user"}},
+		{dialect == bench.DialectFerry || cmd.IsSet("admin"), "--dialect " + dialect, []string{"ca"}},
 		{cmd.IsSet("admin"), "no --admin", []string{"admin-token-file"}},
 		{cfg.Traffic != "" || shape == bench.ShapeStar || shape == bench.ShapeIdle, "--shape " + string(shape),
 			[]string{"players"}},

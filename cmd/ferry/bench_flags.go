@@ -17,7 +17,7 @@ func benchFlags() []cli.Flag {
 func targetFlags() []cli.Flag {
 	const category = "Target"
 	return []cli.Flag{
-		&cli.StringFlag{Category: category, Name: "dialect", Value: dialectFerry,
+		&cli.StringFlag{Category: category, Name: "dialect", Value: bench.DialectFerry,
 			Usage: "`NAME` of the dialect: ferry, turn (coturn and other TURN servers), swap (forwards by source address, see ferry bench null) or direct (no relay)"},
 		&cli.StringFlag{Category: category, Name: "api", Value: "http://127.0.0.1:7777", Usage: "`URL` of the API, for ferry"},
 		&cli.StringFlag{Category: category, Name: "token", Usage: "bearer `TOKEN` for the API"},

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/bench"
-	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 // errEnded is returned for a relay whose process has ended by itself.
@@ -91,8 +90,8 @@ func swapDialect(ctx context.Context, s *server, label string) (*server, error) 
 		s.stop()
 		return nil, fmt.Errorf("%s: %w", label, err)
 	}
-	s.dialect = benchrig.Swap{Relay: addr, Label: label}
-	return s, nil
+	s.dialect, err = bench.NewDialect(bench.DialectConfig{Name: bench.DialectSwap, Relay: addr, Label: label})
+	return s, err
 }
 
 func startNull(ctx context.Context, o options, star bool) (*server, error) {
@@ -148,7 +147,7 @@ func runFerry(ctx context.Context, o options, delay time.Duration) (*server, err
 	if err != nil {
 		return nil, err
 	}
-	cfg := benchrig.FerryConfig{AllowRemote: o.remote()}
+	cfg := bench.DialectConfig{AllowRemote: o.remote()}
 	err = s.line(ctx, func(l string) bool {
 		_, rest, ok := strings.Cut(l, "ready ")
 		for _, word := range strings.Fields(rest) {
@@ -159,7 +158,7 @@ func runFerry(ctx context.Context, o options, delay time.Duration) (*server, err
 		return ok
 	})
 	if err == nil {
-		s.dialect, err = benchrig.NewFerry(cfg)
+		s.dialect, err = bench.NewDialect(cfg)
 	}
 	if err != nil {
 		s.stop()
@@ -254,6 +253,6 @@ func turnDialect(s *server, addr netip.AddrPort, label string, err error) (*serv
 		s.stop()
 		return nil, fmt.Errorf("%s: %w", label, err)
 	}
-	s.dialect = benchrig.NewTURN(benchrig.TURNConfig{Server: addr, User: turnUser, Password: turnPassword})
-	return s, nil
+	s.dialect, err = bench.NewDialect(bench.DialectConfig{Name: bench.DialectTURN, Relay: addr, User: turnUser, Password: turnPassword})
+	return s, err
 }

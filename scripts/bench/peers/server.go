@@ -21,7 +21,6 @@ import (
 	"github.com/pion/stun/v4"
 
 	"github.com/ferryrelay/ferry/bench"
-	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 const (
@@ -33,7 +32,7 @@ const (
 
 // server is the process of a relay.
 type server struct {
-	dialect   benchrig.Dialect
+	dialect   bench.Dialect
 	transport bench.Transport // of its clients; empty: UDP
 
 	cmd    *exec.Cmd
