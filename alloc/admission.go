@@ -11,28 +11,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Errors of ServiceConfig.Admit, besides [DeniedError] and [ErrUnavailable].
-var (
-	// ErrProjectQuota: it succeeds again after an allocation has ended.
-	ErrProjectQuota = errors.New("alloc: project quota exceeded")
-	// ErrProjectInactive: the operator has switched the project off.
-	ErrProjectInactive = errors.New("alloc: the project is not active")
-)
-
-// DeniedError is returned for a reservation that the operator's own rules forbid.
-type DeniedError struct {
-	// Reason is shown to the player. It may be empty.
-	Reason string
-}
-
-// Error returns the reason.
-func (d DeniedError) Error() string {
-	if d.Reason == "" {
-		return "alloc: not admitted"
-	}
-	return "alloc: not admitted: " + d.Reason
-}
-
 // AdmissionRequest is a reservation that ServiceConfig.Admit decides about.
 type AdmissionRequest struct {
 	Caller Caller
@@ -84,12 +62,6 @@ func (s *Service) reserve(
 	}
 	return res, nil
 }
-
-// ErrInHook is returned by a method that takes a context when a function of the embedding program
-// calls it: of a [Service] in a function of its [ServiceConfig], of an engine.Server in a hook or a
-// callback of any relay. The call would wait for the goroutine that waits for it. A Server also
-// returns it to calls that wait while a hook has run for 5 s. It is an [ErrUnavailable].
-var ErrInHook = fmt.Errorf("%w: a hook must not call back", ErrUnavailable)
 
 var errHookPanic = fmt.Errorf("%w: a hook panicked, see the log", ErrUnavailable)
 

@@ -16,14 +16,14 @@ import (
 )
 
 type faultyStore struct {
-	*alloc.MemoryStore
+	alloc.Store
 	put, hostOf, codeOf, codes error
 	stores                     bool // PutCode fails, but has stored the code
 }
 
 func (f *faultyStore) PutCode(ctx context.Context, t alloc.Tenant, code string, host proto.AllocationID) (bool, error) {
 	if f.put == nil || f.stores {
-		ok, err := f.MemoryStore.PutCode(ctx, t, code, host)
+		ok, err := f.Store.PutCode(ctx, t, code, host)
 		if f.put == nil {
 			return ok, err
 		}
@@ -35,21 +35,21 @@ func (f *faultyStore) HostOf(ctx context.Context, t alloc.Tenant, code string) (
 	if f.hostOf != nil {
 		return proto.AllocationID{}, f.hostOf
 	}
-	return f.MemoryStore.HostOf(ctx, t, code)
+	return f.Store.HostOf(ctx, t, code)
 }
 
 func (f *faultyStore) CodeOf(ctx context.Context, t alloc.Tenant, host proto.AllocationID) (string, error) {
 	if f.codeOf != nil {
 		return "", f.codeOf
 	}
-	return f.MemoryStore.CodeOf(ctx, t, host)
+	return f.Store.CodeOf(ctx, t, host)
 }
 
 func (f *faultyStore) Codes(ctx context.Context, t alloc.Tenant, host proto.AllocationID) (string, int, error) {
 	if f.codes != nil {
 		return "", 0, f.codes
 	}
-	return f.MemoryStore.Codes(ctx, t, host)
+	return f.Store.Codes(ctx, t, host)
 }
 
 func wantCodes(t *testing.T, codes alloc.Store, n int) {
@@ -67,16 +67,16 @@ func TestStoreFailures(t *testing.T) {
 		"CodeOf":  func(f *faultyStore) { f.codeOf = broken },
 		"Codes":   func(f *faultyStore) { f.codes = broken },
 	} {
-		faulty := &faultyStore{MemoryStore: alloc.NewMemoryStore()}
+		faulty := &faultyStore{Store: alloc.NewMemoryStore()}
 		s := newTestService(t, alloctest.NewRelay(), func(c *alloc.ServiceConfig) { c.Store = faulty })
 		host := mustAllocate(t, s, alice)
 		fail(faulty)
 		if code, err := s.JoinCode(t.Context(), alice, host); !errors.Is(err, broken) || code != "" {
 			t.Errorf("%s fails: code %q, error %v", name, code, err)
 		}
-		wantCodes(t, faulty.MemoryStore, 0)
+		wantCodes(t, faulty.Store, 0)
 	}
-	faulty := &faultyStore{MemoryStore: alloc.NewMemoryStore(), hostOf: broken}
+	faulty := &faultyStore{Store: alloc.NewMemoryStore(), hostOf: broken}
 	s := newTestService(t, alloctest.NewRelay(), func(c *alloc.ServiceConfig) { c.Store = faulty })
 	if _, err := s.Join(t.Context(), bob, "6789BC"); !errors.Is(err, broken) || errors.Is(err, alloc.ErrCodeNotFound) {
 		t.Errorf("HostOf fails: error %v", err)
@@ -89,7 +89,7 @@ func TestStoreFailsAfterStoring(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	relay := alloctest.NewRelay()
-	faulty := &faultyStore{MemoryStore: alloc.NewMemoryStore(), put: broken, stores: true}
+	faulty := &faultyStore{Store: alloc.NewMemoryStore(), put: broken, stores: true}
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = faulty })
 	host := mustAllocate(t, s, alice)
 	if _, err := s.JoinCode(t.Context(), alice, host); !errors.Is(err, broken) {
@@ -99,14 +99,14 @@ func TestStoreFailsAfterStoring(t *testing.T) {
 		t.Errorf("asked again: code %q, error %v", code, err)
 	}
 	relay.End(context.Background(), host)
-	wantCodes(t, faulty.MemoryStore, 0)
+	wantCodes(t, faulty.Store, 0)
 
 	next := mustAllocate(t, s, alice)
 	relay.OnDescribe = func(int) { relay.End(context.Background(), next) }
 	if _, err := s.JoinCode(t.Context(), alice, next); !errors.Is(err, alloc.ErrNotFound) {
 		t.Errorf("the host ended meanwhile: error %v", err)
 	}
-	wantCodes(t, faulty.MemoryStore, 0)
+	wantCodes(t, faulty.Store, 0)
 }
 
 func TestEndedForgets(t *testing.T) {
@@ -324,7 +324,7 @@ func codeAndJoin(t *testing.T, s *alloc.Service, c alloc.Caller, host proto.Allo
 }
 
 type prefixStore struct {
-	*alloc.MemoryStore
+	alloc.Store
 	prefix string
 	codes  int
 }

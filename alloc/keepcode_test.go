@@ -71,7 +71,7 @@ func TestKeepFails(t *testing.T) {
 func TestKeepAfterFailedPut(t *testing.T) {
 	t.Parallel()
 	var kept []string
-	faulty := &faultyStore{MemoryStore: alloc.NewMemoryStore(), put: errors.New("broken"), stores: true}
+	faulty := &faultyStore{Store: alloc.NewMemoryStore(), put: errors.New("broken"), stores: true}
 	s := newTestService(t, alloctest.NewRelay(), func(c *alloc.ServiceConfig) {
 		c.Store = faulty
 		c.KeepCode = func(_ context.Context, _ proto.AllocationID, code string) error {
@@ -98,7 +98,7 @@ func (l *lateStore) Forget(host proto.AllocationID) { l.hosts = append(l.hosts, 
 
 func (l *lateStore) forgetNow() {
 	for _, host := range l.hosts {
-		l.MemoryStore.Forget(host)
+		l.Store.Forget(host)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestTwoProcesses(t *testing.T) {
 	} {
 		relay, codes := alloctest.NewRelay(), alloc.NewMemoryStore()
 		kept := make(map[proto.AllocationID]string)
-		late := &lateStore{faultyStore: faultyStore{MemoryStore: codes, put: fail.put, stores: true}}
+		late := &lateStore{faultyStore: faultyStore{Store: codes, put: fail.put, stores: true}}
 		first := newTestService(t, relay, func(c *alloc.ServiceConfig) {
 			c.Store = late
 			c.KeepCode = func(context.Context, proto.AllocationID, string) error { return fail.keep }

@@ -8,14 +8,12 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-const MasterKeyLen = 32
-
 const redacted = "[redacted]"
 
 // MasterKey is the one secret of a relay: the sealing keys of all epochs and
 // the keys of all its allocations are derived from it. It prints as
 // "[redacted]" in every format; to store it, write its bytes.
-type MasterKey [MasterKeyLen]byte
+type MasterKey [32]byte
 
 // IsZero reports whether the key was never set.
 func (k MasterKey) IsZero() bool { return k == MasterKey{} }

@@ -9,12 +9,8 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// MemoryStore is a store in this process's memory. It may be used concurrently. A
-// code takes less than 100 bytes without a pointer; memory is used again and not
-// given back.
-//
-// Tenants are identified by Tenant.Hash, as in the relay.
-type MemoryStore struct {
+// memoryStore identifies tenants by Tenant.Hash, as the relay does.
+type memoryStore struct {
 	seed maphash.Seed
 
 	mu     sync.Mutex // guards the following fields
@@ -24,16 +20,18 @@ type MemoryStore struct {
 	counts map[uint64]int // codes by tenant, none of them zero
 }
 
-// NewMemoryStore returns an empty store.
-func NewMemoryStore() *MemoryStore {
-	return &MemoryStore{seed: maphash.MakeSeed(), counts: make(map[uint64]int)}
+// NewMemoryStore returns an empty store in this process's memory. A code takes less than 100 bytes
+// without a pointer; memory is used again and not given back.
+func NewMemoryStore() Store { return newMemoryStore() }
+
+func newMemoryStore() *memoryStore {
+	return &memoryStore{seed: maphash.MakeSeed(), counts: make(map[uint64]int)}
 }
 
 // codeKey identifies a join code, packed by joincode.Pack, within its tenant.
 type codeKey struct{ tenant, code uint64 }
 
-// PutCode implements [Store].
-func (m *MemoryStore) PutCode(_ context.Context, t Tenant, code string, host proto.AllocationID) (bool, error) {
+func (m *memoryStore) PutCode(_ context.Context, t Tenant, code string, host proto.AllocationID) (bool, error) {
 	packed, ok := joincode.Pack(code)
 	if !ok {
 		return false, ErrCodeMalformed
@@ -45,7 +43,7 @@ func (m *MemoryStore) PutCode(_ context.Context, t Tenant, code string, host pro
 }
 
 // insert stores a code for a caller that holds mu.
-func (m *MemoryStore) insert(key codeKey, host proto.AllocationID) bool {
+func (m *memoryStore) insert(key codeKey, host proto.AllocationID) bool {
 	if m.findHost(host) >= 0 || m.findCode(key) >= 0 {
 		return false
 	}
@@ -56,8 +54,7 @@ func (m *MemoryStore) insert(key codeKey, host proto.AllocationID) bool {
 	return true
 }
 
-// HostOf returns the host of code, or ErrCodeNotFound.
-func (m *MemoryStore) HostOf(_ context.Context, t Tenant, code string) (proto.AllocationID, error) {
+func (m *memoryStore) HostOf(_ context.Context, t Tenant, code string) (proto.AllocationID, error) {
 	packed, ok := joincode.Pack(code)
 	if !ok {
 		return proto.AllocationID{}, ErrCodeNotFound
@@ -72,8 +69,7 @@ func (m *MemoryStore) HostOf(_ context.Context, t Tenant, code string) (proto.Al
 	return m.slab.at(n).host, nil
 }
 
-// CodeOf implements [Store].
-func (m *MemoryStore) CodeOf(_ context.Context, t Tenant, host proto.AllocationID) (string, error) {
+func (m *memoryStore) CodeOf(_ context.Context, t Tenant, host proto.AllocationID) (string, error) {
 	tenant := t.Hash()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,24 +80,22 @@ func (m *MemoryStore) CodeOf(_ context.Context, t Tenant, host proto.AllocationI
 	return joincode.Unpack(m.slab.at(n).code), nil
 }
 
-// Codes returns how many codes the tenant has, and no prefix.
-func (m *MemoryStore) Codes(_ context.Context, t Tenant, _ proto.AllocationID) (string, int, error) {
+func (m *memoryStore) Codes(_ context.Context, t Tenant, _ proto.AllocationID) (string, int, error) {
 	tenant := t.Hash()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return "", m.counts[tenant], nil
 }
 
-// Forget implements [Store]. No call holds the store's lock for longer than tens of
-// microseconds.
-func (m *MemoryStore) Forget(host proto.AllocationID) {
+// No call holds the lock for longer than tens of microseconds.
+func (m *memoryStore) Forget(host proto.AllocationID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.forget(host)
 }
 
 // forget is Forget for a caller that holds mu.
-func (m *MemoryStore) forget(host proto.AllocationID) {
+func (m *memoryStore) forget(host proto.AllocationID) {
 	n := m.findHost(host)
 	if n < 0 {
 		return
@@ -115,8 +109,7 @@ func (m *MemoryStore) forget(host proto.AllocationID) {
 	}
 }
 
-// MoveCode implements [Store].
-func (m *MemoryStore) MoveCode(_ context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error) {
+func (m *memoryStore) MoveCode(_ context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error) {
 	packed, ok := joincode.Pack(code)
 	if !ok {
 		return false, ErrCodeMalformed
@@ -138,22 +131,22 @@ func (m *MemoryStore) MoveCode(_ context.Context, tenant uint64, code string, fr
 }
 
 // findCode returns the number of the code's entry, or -1. The caller holds mu.
-func (m *MemoryStore) findCode(key codeKey) int {
+func (m *memoryStore) findCode(key codeKey) int {
 	return m.byCode.find(m.hashCode(key), func(n int) bool { return m.slab.at(n).codeKey == key })
 }
 
 // findHost returns the number of the host's entry, or -1. The caller holds mu.
-func (m *MemoryStore) findHost(host proto.AllocationID) int {
+func (m *memoryStore) findHost(host proto.AllocationID) int {
 	return m.byHost.find(m.hashHost(host), func(n int) bool { return m.slab.at(n).host == host })
 }
 
-func (m *MemoryStore) hashCode(key codeKey) uint64 { return maphash.Comparable(m.seed, key) }
+func (m *memoryStore) hashCode(key codeKey) uint64 { return maphash.Comparable(m.seed, key) }
 
-func (m *MemoryStore) hashHost(host proto.AllocationID) uint64 { return maphash.Bytes(m.seed, host[:]) }
+func (m *memoryStore) hashHost(host proto.AllocationID) uint64 { return maphash.Bytes(m.seed, host[:]) }
 
-func (m *MemoryStore) codeOf(n int) uint64 { return m.hashCode(m.slab.at(n).codeKey) }
+func (m *memoryStore) codeOf(n int) uint64 { return m.hashCode(m.slab.at(n).codeKey) }
 
-func (m *MemoryStore) hostOf(n int) uint64 { return m.hashHost(m.slab.at(n).host) }
+func (m *memoryStore) hostOf(n int) uint64 { return m.hashHost(m.slab.at(n).host) }
 
 // entry is a join code and its host: 32 bytes without a pointer.
 type entry struct {

@@ -18,7 +18,7 @@ import (
 // a caller may name as many tenants as it has credentials.
 func TestForgottenTenantsLeaveNothing(t *testing.T) {
 	t.Parallel()
-	m := NewMemoryStore()
+	m := newMemoryStore()
 	for n := range 50 {
 		tenant := Tenant{Project: fmt.Sprint(n)}
 		if ok, err := m.PutCode(t.Context(), tenant, "6789BC", proto.AllocationID{byte(n + 1)}); !ok || err != nil {
@@ -54,7 +54,7 @@ func TestMemoryStoreAgainstMaps(t *testing.T) {
 	t.Parallel()
 	const hosts, codes, steps = 3000, 4000, 60_000
 	random := rand.New(rand.NewPCG(1, 2))
-	m := NewMemoryStore()
+	m := newMemoryStore()
 	byHost := make(map[proto.AllocationID]codeKey)
 	byCode := make(map[codeKey]proto.AllocationID)
 	smallest, _ := joincode.Pack("666666")
@@ -111,7 +111,7 @@ func TestMillionCodes(t *testing.T) {
 		return id
 	}
 	before := heapAlloc()
-	m := NewMemoryStore()
+	m := newMemoryStore()
 	var slowest time.Duration
 	for i := range n {
 		start := time.Now()

@@ -30,7 +30,7 @@ func TestMemoryStoreIgnoresContext(t *testing.T) {
 	}
 }
 
-func ExampleMemoryStore() {
+func ExampleNewMemoryStore() {
 	ctx := context.Background()
 	m := alloc.NewMemoryStore()
 	tenant := alloc.Tenant{Project: "game", Environment: "production"}

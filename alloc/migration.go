@@ -2,50 +2,11 @@ package alloc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"github.com/ferryrelay/ferry/proto"
 )
-
-var (
-	// ErrMigration: the host has left, or may have, and the caller must ask again later. See
-	// [MigrationWaitError].
-	ErrMigration = errors.New("alloc: the match waits for a host")
-	// ErrHostPresent: another player has taken the host's place, or the host goes on. See
-	// [HostPresentError].
-	ErrHostPresent = errors.New("alloc: the match has a host")
-	// ErrHostProof: many players share the caller's token, so a host that leaves has to prove by its
-	// own connection data that it is that.
-	ErrHostProof = errors.New("alloc: the host's own connection data is missing")
-)
-
-// MigrationWaitError is an [ErrMigration] with its reason.
-type MigrationWaitError struct {
-	Reason     string        // in words, for the caller of the API
-	RetryAfter time.Duration // positive
-}
-
-// Error returns the reason.
-func (e MigrationWaitError) Error() string {
-	return fmt.Sprintf("%v: %s; ask again in %v", ErrMigration, e.Reason, e.RetryAfter)
-}
-
-// Is reports that e is an ErrMigration.
-func (MigrationWaitError) Is(target error) bool { return target == ErrMigration }
-
-// HostPresentError is an [ErrHostPresent]: the player joins the host by the join code.
-type HostPresentError struct{ Host proto.AllocationID }
-
-// Error names the host.
-func (e HostPresentError) Error() string {
-	return fmt.Sprintf("%v: allocation %v", ErrHostPresent, e.Host)
-}
-
-// Is reports that e is an ErrHostPresent.
-func (HostPresentError) Is(target error) bool { return target == ErrHostPresent }
 
 // MigrationRequest asks for an allocation with which a player takes its host's place.
 type MigrationRequest struct {

@@ -15,7 +15,7 @@ import (
 type migration struct {
 	*alloc.Service
 	relay *alloctest.Relay
-	store *alloc.MemoryStore
+	store alloc.Store
 	code  string
 	host  proto.AllocationID
 }

@@ -2,64 +2,11 @@ package alloc
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/netip"
 	"time"
 
 	"github.com/ferryrelay/ferry/proto"
 )
-
-// Errors of a [Relay] and a [Service]. Package httpapi maps each to a status and a
-// code.
-var (
-	// ErrNotFound: it does not exist, has ended, or belongs to another caller.
-	ErrNotFound = errors.New("alloc: allocation not found")
-	// ErrCodeNotFound: a well-formed join code that no live host has.
-	ErrCodeNotFound = errors.New("alloc: join code not found")
-	// ErrCodeMalformed: not 6 to 12 symbols of the join code alphabet.
-	ErrCodeMalformed = errors.New("alloc: malformed join code")
-	// ErrMaxConnections: maxConnections is not within 1 and the configured maximum.
-	ErrMaxConnections = errors.New("alloc: maxConnections out of range")
-	ErrRegion         = errors.New("alloc: region not found")
-	ErrFull           = errors.New("alloc: the relay is full")
-	// ErrUnavailable: the relay is not running or did not answer in time, or the
-	// host may still come back after a restart.
-	ErrUnavailable = errors.New("alloc: relay unavailable")
-	// ErrStoreUnavailable is an ErrUnavailable caused by the store of a fleet: it
-	// did not answer, or relays have not yet restored what it lost.
-	ErrStoreUnavailable error = unavailableError("alloc: store unavailable")
-	// ErrNoRelay is an ErrUnavailable of a host: no relay of the region runs, as far as the
-	// fleet knows.
-	ErrNoRelay error = unavailableError("alloc: no relay of the region runs")
-	// ErrAdmissionUnavailable is an ErrUnavailable caused by the operator's
-	// admission hook, which gave no answer.
-	ErrAdmissionUnavailable error = unavailableError("alloc: admission unavailable")
-	// ErrDraining: the relay is shutting down and accepts no new hosts.
-	ErrDraining = errors.New("alloc: relay is draining")
-	// ErrPlayerLimit: the player has as much at the relay as one player may, and all of it is in
-	// use. See [PlayerLimitError].
-	ErrPlayerLimit = errors.New("alloc: too many live allocations of the player")
-	// ErrOutstanding: the player has too many allocations that are reserved and
-	// not bound; each counts until it is bound or expires.
-	ErrOutstanding = errors.New("alloc: too many allocations reserved and not bound")
-)
-
-// PlayerLimitError is an [ErrPlayerLimit] that names the limit, as engine.PlayerLimits does:
-// "hosts", "joiners", "joiners_per_host" or "seats".
-type PlayerLimitError struct{ Limit string }
-
-// Error names the limit.
-func (e PlayerLimitError) Error() string { return fmt.Sprintf("%v: %s", ErrPlayerLimit, e.Limit) }
-
-// Is reports that e is an ErrPlayerLimit.
-func (PlayerLimitError) Is(target error) bool { return target == ErrPlayerLimit }
-
-type unavailableError string
-
-func (e unavailableError) Error() string { return string(e) }
-
-func (e unavailableError) Is(target error) bool { return target == ErrUnavailable }
 
 type Role uint8
 

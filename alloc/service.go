@@ -17,18 +17,13 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// DefaultMaxConnections is that of the original Relay Allocations API.
-const DefaultMaxConnections = 100
-
-const DefaultFailuresPerSecond = 10
-
+// The defaults of a [ServiceConfig].
 const (
-	DefaultMaxOutstanding = 20
-	DefaultBindTimeout    = 10 * time.Second
+	DefaultMaxConnections    = 100 // that of the original Relay Allocations API
+	DefaultFailuresPerSecond = 10
+	DefaultBindTimeout       = 10 * time.Second
+	defaultMaxOutstanding    = 20
 )
-
-// ErrConfig is wrapped by the errors of [NewService], with the name of the field, and of [NewPlacer].
-var ErrConfig = errors.New("alloc: invalid configuration")
 
 // ServiceConfig configures a [Service]. Relay, Store and Regions are required.
 type ServiceConfig struct {
@@ -95,8 +90,8 @@ func (c *ServiceConfig) validate() error {
 	switch {
 	case unset.IsNil(c.Relay):
 		return fmt.Errorf("%w: Relay is nil", ErrConfig)
-	case unset.IsNil(c.Store) || isZeroStore(c.Store):
-		return fmt.Errorf("%w: Store is nil, or a MemoryStore that NewMemoryStore has not made", ErrConfig)
+	case unset.IsNil(c.Store):
+		return fmt.Errorf("%w: Store is nil", ErrConfig)
 	case len(c.Regions) == 0 && c.LiveRegions == nil:
 		return fmt.Errorf("%w: Regions is empty", ErrConfig)
 	case c.MaxConnections < 0 || c.MaxConnections > math.MaxUint16:
@@ -132,16 +127,11 @@ func (c *ServiceConfig) validateRelay(r RelayConfig) error {
 	return nil
 }
 
-func isZeroStore(s Store) bool {
-	m, ok := s.(*MemoryStore)
-	return ok && unset.IsZero(m)
-}
-
 func (c *ServiceConfig) setDefaults() {
 	relay := c.Relay.RelayConfig()
 	c.MaxConnections = cmp.Or(c.MaxConnections, relay.MaxConnections, DefaultMaxConnections)
 	c.FailuresPerSecond = cmp.Or(c.FailuresPerSecond, DefaultFailuresPerSecond)
-	c.MaxOutstanding = cmp.Or(c.MaxOutstanding, DefaultMaxOutstanding)
+	c.MaxOutstanding = cmp.Or(c.MaxOutstanding, defaultMaxOutstanding)
 	c.BindTimeout = cmp.Or(c.BindTimeout, relay.BindTimeout, DefaultBindTimeout)
 	c.Rand = cmp.Or(c.Rand, rand.Reader)
 	c.Logger = cmp.Or(c.Logger, slog.Default())

@@ -70,11 +70,10 @@ func TestNewServiceRefuses(t *testing.T) {
 	t.Parallel()
 	there := []alloc.Region{{ID: "there"}}
 	for name, change := range map[string]func(*alloc.ServiceConfig){
-		"Relay":            func(c *alloc.ServiceConfig) { c.Relay = nil },
-		"Store":            func(c *alloc.ServiceConfig) { c.Store = nil },
-		"Relay is nil":     func(c *alloc.ServiceConfig) { c.Relay = (*alloctest.Relay)(nil) },
-		"Store is nil, or": func(c *alloc.ServiceConfig) { c.Store = new(alloc.MemoryStore) },
-		"relay's region":   func(c *alloc.ServiceConfig) { c.Relay = configuredRelay() },
+		"Relay":          func(c *alloc.ServiceConfig) { c.Relay = nil },
+		"Store":          func(c *alloc.ServiceConfig) { c.Store = nil },
+		"Relay is nil":   func(c *alloc.ServiceConfig) { c.Relay = (*alloctest.Relay)(nil) },
+		"relay's region": func(c *alloc.ServiceConfig) { c.Relay = configuredRelay() },
 		"MaxConnections is": func(c *alloc.ServiceConfig) {
 			c.Relay, c.MaxConnections, c.Regions = configuredRelay(), 9, there
 		},

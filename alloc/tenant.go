@@ -3,17 +3,12 @@ package alloc
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"net/netip"
 	"strings"
 )
 
 // MaxTenantName is the largest length in bytes of a project or environment name.
 const MaxTenantName = 56
-
-// ErrTenantName is returned for a project or environment name that is longer
-// than [MaxTenantName] or holds a NUL byte.
-var ErrTenantName = errors.New("alloc: project or environment name is longer than 56 bytes or holds a NUL")
 
 // Tenant is a project and one of its environments. Allocations of different
 // tenants can never be linked.

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/proto"
 	"github.com/google/uuid"
 )
@@ -140,7 +139,7 @@ func TestSharedTokenByNetwork(t *testing.T) {
 	// As many as may be reserved and not bound are those of an address, too.
 	x = newFixture(t, Config{})
 	code = x.code(t, tokenBert, x.allocate(t, tokenBert))
-	for range alloc.DefaultMaxOutstanding {
+	for range 20 {
 		wantStatus(t, x.do(joinFrom("198.51.100.1", tokenBert, code)), 200)
 	}
 	wantProblem(t, x.do(joinFrom("198.51.100.1", tokenBert, code)), 429, 15429)
@@ -377,7 +376,7 @@ func TestHostilePlayerAffectsNoOthers(t *testing.T) {
 func TestOutstandingAllocations(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{})
-	ids := make([]string, alloc.DefaultMaxOutstanding)
+	ids := make([]string, 20)
 	for i := range ids {
 		ids[i] = x.allocate(t, tokenAnna)
 	}

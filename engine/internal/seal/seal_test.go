@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	testMaster = alloc.MasterKey(bytes.Repeat([]byte{0x5A}, alloc.MasterKeyLen))
+	testMaster = alloc.MasterKey(bytes.Repeat([]byte{0x5A}, len(alloc.MasterKey{})))
 	testRelay  = alloc.RelayID{15: 1}
 	testHost   = proto.AllocationID{0: 0xA0, 15: 1}
 	testJoiner = proto.AllocationID{0: 0xB0, 15: 2}

@@ -398,7 +398,7 @@ func (a *App) buildService() (err error) {
 	if err != nil {
 		return err
 	}
-	codes := &localCodes{MemoryStore: alloc.NewMemoryStore(), relay: a.relay.engine, directory: a.history.Directory, log: a.opts.Logger}
+	codes := &localCodes{Store: alloc.NewMemoryStore(), relay: a.relay.engine, directory: a.history.Directory, log: a.opts.Logger}
 	codes.restore(nil)
 	cfg.Relay, cfg.Store, cfg.KeepCode = relay, codes, a.relay.engine.KeepCode
 	cfg.HasRoom = func(_ string, seats int) bool { return a.relay.hasRoom(a.settings.current().Config, seats) }

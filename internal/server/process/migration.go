@@ -15,7 +15,7 @@ import (
 // localCodes are the join codes of a process that stores them itself. The service of the relay, which
 // observes it, is the one that forgets and moves them. Its fields are fixed before Run.
 type localCodes struct {
-	*alloc.MemoryStore
+	alloc.Store
 	relay     *engine.Server
 	directory *history.Directory
 	log       *slog.Logger
@@ -24,15 +24,15 @@ type localCodes struct {
 
 func (c *localCodes) restore(migrating []migratingCode) {
 	for _, kept := range c.relay.KeptCodes() {
-		_, _ = c.MemoryStore.MoveCode(context.Background(), kept.Tenant, kept.Code, kept.Host, kept.Host)
+		_, _ = c.Store.MoveCode(context.Background(), kept.Tenant, kept.Code, kept.Host, kept.Host)
 		c.directory.KeepCode(kept.Host, kept.Code)
 	}
-	c.migrating.restore(c.MemoryStore, migrating)
+	c.migrating.restore(c.Store, migrating)
 }
 
 // MoveCode implements alloc.Store, and ends a host to which no code can lead.
 func (c *localCodes) MoveCode(ctx context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error) {
-	moved, err := c.MemoryStore.MoveCode(ctx, tenant, code, from, to)
+	moved, err := c.Store.MoveCode(ctx, tenant, code, from, to)
 	if err != nil || !moved {
 		endUnreachableHost(c.relay, c.log, to)
 	}
@@ -84,7 +84,7 @@ type migratingCode struct {
 	Code   string
 }
 
-func (v *migratingHosts) codes(store *alloc.MemoryStore) (all []migratingCode) {
+func (v *migratingHosts) codes(store alloc.Store) (all []migratingCode) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for host, tenant := range v.hosts {
@@ -95,7 +95,7 @@ func (v *migratingHosts) codes(store *alloc.MemoryStore) (all []migratingCode) {
 	return all
 }
 
-func (v *migratingHosts) restore(store *alloc.MemoryStore, all []migratingCode) {
+func (v *migratingHosts) restore(store alloc.Store, all []migratingCode) {
 	for _, c := range all {
 		_, _ = store.MoveCode(context.Background(), c.Tenant.Hash(), c.Code, c.Host, c.Host)
 		v.add(engine.EndEvent{ID: c.Host, Tenant: c.Tenant})

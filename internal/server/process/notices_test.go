@@ -49,7 +49,7 @@ func testNotices(t *testing.T, taken bool) {
 		Timeouts: engine.Timeouts{Idle: 5 * time.Minute}, // Players of a slow machine stay.
 	})
 	codes := &countedCodes{localCodes: &localCodes{
-		MemoryStore: alloc.NewMemoryStore(), relay: r.Server, directory: history.NewDirectory(), log: slog.New(slog.DiscardHandler),
+		Store: alloc.NewMemoryStore(), relay: r.Server, directory: history.NewDirectory(), log: slog.New(slog.DiscardHandler),
 	}}
 	var binds, ends, migrations atomic.Int32
 	stream.Bind.Subscribe(func(engine.BindEvent) { binds.Add(1) })
@@ -88,7 +88,7 @@ func testNotices(t *testing.T, taken bool) {
 		t.Fatal(err)
 	}
 	if taken {
-		codes.MemoryStore.Forget(host.ID)
+		codes.Store.Forget(host.ID)
 		if stored, err := codes.PutCode(t.Context(), enginetest.Tenant, code, proto.AllocationID{1}); !stored || err != nil {
 			t.Fatal(stored, err)
 		}

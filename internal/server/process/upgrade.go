@@ -247,7 +247,7 @@ func (h *handover) endRelay() bool {
 		h.state.Held, h.err = ws.Handover().Detach(h.ours)
 	}
 	h.err = errors.Join(h.err, h.relay.engine.HandOver(ctx, h.to()))
-	h.state.Migrating = h.codes.migrating.codes(h.codes.MemoryStore)
+	h.state.Migrating = h.codes.migrating.codes(h.codes.Store)
 	return true
 }
 

@@ -64,7 +64,7 @@ func decode(file []byte) (Identity, error) {
 		return Identity{}, ErrDamaged
 	}
 	master, err := hex.DecodeString(strings.TrimPrefix(lines[2], masterWord))
-	if err != nil || len(master) != alloc.MasterKeyLen {
+	if err != nil || len(master) != len(alloc.MasterKey{}) {
 		return Identity{}, ErrDamaged
 	}
 	i := Identity{id, alloc.MasterKey(master)}
