@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 const maxDeadline = 10 * time.Second
@@ -36,22 +37,40 @@ type caller struct {
 }
 
 func newRoutes(relay placement.Relay, r *reservations, o *operatorCalls) []route {
-	calls := relayCalls{relay}
+	leave := func(ctx context.Context, _ request, in *leaveCall) (any, error) {
+		r, err := in.request()
+		if err != nil {
+			return nil, err
+		}
+		return emptyAnswer{}, relay.LeaveHost(ctx, r)
+	}
+	describe := func(ctx context.Context, _ request, in *idCall) (any, error) {
+		d, err := relay.Describe(ctx, proto.AllocationID(in.ID))
+		return descriptionAnswer{
+			Tenant: d.Tenant, Player: hex.EncodeToString(d.Player[:]), Role: d.Role.String(), Bound: d.Bound, Code: d.Code,
+		}, err
+	}
+	keepCode := func(ctx context.Context, _ request, in *keepCodeCall) (any, error) {
+		return emptyAnswer{}, relay.KeepCode(ctx, proto.AllocationID(in.Host), in.Code)
+	}
+	end := func(ctx context.Context, _ request, in *idCall) (any, error) {
+		return emptyAnswer{}, relay.End(ctx, proto.AllocationID(in.ID))
+	}
 	api, operators := []Role{RoleAPI}, []Role{RoleAPI, RoleAdmin}
 	return []route{
 		{pathReserveHost, api, reserving(r, (*reserveHostCall).request, relay.ReserveHost)},
 		{pathReserveJoiner, api, reserving(r, (*reserveJoinerCall).request, relay.ReserveJoiner)},
 		{pathMigrate, api, reserving(r, (*migrateCall).request, relay.MigrateHost)},
 		{pathCancel, api, r.cancel},
-		{pathDescribe, operators, calls.describe},
-		{pathKeepCode, api, calls.keepCode},
-		{pathEnd, api, calls.end},
-		{pathLeave, api, calls.leave},
-		{pathDrain, operators, o.drain},
-		{pathUndrain, operators, o.undrain},
-		{pathKick, operators, o.kick},
-		{pathClose, operators, o.close},
-		{pathPage, operators, o.page},
+		{pathDescribe, operators, answering(describe)},
+		{pathKeepCode, api, answering(keepCode)},
+		{pathEnd, api, answering(end)},
+		{pathLeave, api, answering(leave)},
+		{pathDrain, operators, answering(o.drain)},
+		{pathUndrain, operators, answering(o.undrain)},
+		{pathKick, operators, answering(o.kick)},
+		{pathClose, operators, answering(o.close)},
+		{pathPage, operators, answering(o.page)},
 	}
 }
 
@@ -138,48 +157,15 @@ func parseDeadline(s string) (time.Duration, error) {
 	return d, nil
 }
 
-type relayCalls struct{ relay placement.Relay }
-
-func (c relayCalls) leave(ctx context.Context, q request) (any, error) {
-	r, err := parseBody(q.body, (*leaveCall).request)
-	if err != nil {
-		return nil, err
+// answering decodes the body of a call.
+func answering[Call any](do func(context.Context, request, *Call) (any, error)) func(context.Context, request) (any, error) {
+	return func(ctx context.Context, q request) (any, error) {
+		var in Call
+		if err := decode(q.body, &in); err != nil {
+			return nil, err
+		}
+		return do(ctx, q, &in)
 	}
-	return emptyAnswer{}, c.relay.LeaveHost(ctx, r)
-}
-
-func (c relayCalls) describe(ctx context.Context, q request) (any, error) {
-	id, err := decodeID(q.body)
-	if err != nil {
-		return nil, err
-	}
-	d, err := c.relay.Describe(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return descriptionAnswer{
-		Tenant: d.Tenant, Player: hex.EncodeToString(d.Player[:]), Role: d.Role.String(), Bound: d.Bound, Code: d.Code,
-	}, nil
-}
-
-func (c relayCalls) keepCode(ctx context.Context, q request) (any, error) {
-	var in keepCodeCall
-	if err := decode(q.body, &in); err != nil {
-		return nil, err
-	}
-	host, err := parseID("host", in.Host)
-	if err != nil {
-		return nil, err
-	}
-	return emptyAnswer{}, c.relay.KeepCode(ctx, host, in.Code)
-}
-
-func (c relayCalls) end(ctx context.Context, q request) (any, error) {
-	id, err := decodeID(q.body)
-	if err != nil {
-		return nil, err
-	}
-	return emptyAnswer{}, c.relay.End(ctx, id)
 }
 
 // digest identifies a call with its body, to detect a key that is reused for another

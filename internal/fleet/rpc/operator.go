@@ -58,8 +58,8 @@ func (o *operatorCalls) audit(q request, what string, about ...any) {
 	o.logger.Info("operator: "+what, append(about, "by", q.caller.name, "role", string(q.caller.role), "from", q.caller.from)...)
 }
 
-func (o *operatorCalls) drain(ctx context.Context, q request) (any, error) {
-	d, err := parseBody(q.body, (*drainCall).drain)
+func (o *operatorCalls) drain(ctx context.Context, q request, in *drainCall) (any, error) {
+	d, err := in.drain()
 	if err != nil {
 		return nil, err
 	}
@@ -71,10 +71,7 @@ func (o *operatorCalls) drain(ctx context.Context, q request) (any, error) {
 	return drainAnswerOf(state, time.Now()), nil
 }
 
-func (o *operatorCalls) undrain(ctx context.Context, q request) (any, error) {
-	if err := decode(q.body, &emptyCall{}); err != nil {
-		return nil, err
-	}
+func (o *operatorCalls) undrain(ctx context.Context, q request, _ *emptyCall) (any, error) {
 	state, err := o.operator.Undrain(ctx)
 	if err != nil {
 		return nil, err
@@ -83,37 +80,29 @@ func (o *operatorCalls) undrain(ctx context.Context, q request) (any, error) {
 	return drainAnswerOf(state, time.Now()), nil
 }
 
-func (o *operatorCalls) kick(ctx context.Context, q request) (any, error) {
-	return o.operate(ctx, q, "an allocation was kicked", o.operator.Kick)
+func (o *operatorCalls) kick(ctx context.Context, q request, in *idCall) (any, error) {
+	existed, err := o.operator.Kick(ctx, proto.AllocationID(in.ID))
+	return o.ended(q, in, "an allocation was kicked", existed, err)
 }
 
-func (o *operatorCalls) close(ctx context.Context, q request) (any, error) {
-	return o.operate(ctx, q, "an allocation was closed", o.operator.Close)
+func (o *operatorCalls) close(ctx context.Context, q request, in *idCall) (any, error) {
+	existed, err := o.operator.Close(ctx, proto.AllocationID(in.ID))
+	return o.ended(q, in, "an allocation was closed", existed, err)
 }
 
-func (o *operatorCalls) operate(ctx context.Context, q request, what string, do func(context.Context, proto.AllocationID) (bool,
-	error)) (any, error) {
-	id, err := decodeID(q.body)
-	if err != nil {
-		return nil, err
-	}
-	existed, err := do(ctx, id)
+func (o *operatorCalls) ended(q request, in *idCall, what string, existed bool, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
 	if !existed {
 		what = "an allocation was barred from returning"
 	}
-	o.audit(q, what, "allocation", id.String())
+	o.audit(q, what, "allocation", proto.AllocationID(in.ID).String())
 	return endedAnswer{There: existed}, nil
 }
 
 // page answers a read-only request. It is not logged: dashboards send one per second.
-func (o *operatorCalls) page(ctx context.Context, q request) (any, error) {
-	var in pageCall
-	if err := decode(q.body, &in); err != nil {
-		return nil, err
-	}
+func (o *operatorCalls) page(ctx context.Context, _ request, in *pageCall) (any, error) {
 	if len(in.Target) > maxTarget || !strings.HasPrefix(in.Target, "/") {
 		return nil, malformed.withDetail("target is not a path of at most %d bytes", maxTarget)
 	}

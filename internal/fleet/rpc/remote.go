@@ -104,7 +104,7 @@ func checkTenant(t alloc.Tenant) error {
 
 func (r remote) Describe(ctx context.Context, id proto.AllocationID) (alloc.Description, error) {
 	var a descriptionAnswer
-	err := r.call(ctx, pathDescribe, idCall{ID: id.String()}, &a)
+	err := r.call(ctx, pathDescribe, idCall{ID: allocationID(id)}, &a)
 	if err != nil {
 		return alloc.Description{}, err
 	}
@@ -116,11 +116,11 @@ func (r remote) Describe(ctx context.Context, id proto.AllocationID) (alloc.Desc
 }
 
 func (r remote) KeepCode(ctx context.Context, host proto.AllocationID, code string) error {
-	return r.call(ctx, pathKeepCode, keepCodeCall{Host: host.String(), Code: code}, &emptyAnswer{})
+	return r.call(ctx, pathKeepCode, keepCodeCall{Host: allocationID(host), Code: code}, &emptyAnswer{})
 }
 
 func (r remote) End(ctx context.Context, id proto.AllocationID) error {
-	return r.call(ctx, pathEnd, idCall{ID: id.String()}, &emptyAnswer{})
+	return r.call(ctx, pathEnd, idCall{ID: allocationID(id)}, &emptyAnswer{})
 }
 
 // call makes a call that need not be cancelled when its answer is lost.
@@ -308,7 +308,7 @@ func (r remote) Close(ctx context.Context, id proto.AllocationID) (existed bool,
 
 func (r remote) callEnd(ctx context.Context, path string, id proto.AllocationID) (existed bool, err error) {
 	var a endedAnswer
-	err = r.call(ctx, path, idCall{ID: id.String()}, &a)
+	err = r.call(ctx, path, idCall{ID: allocationID(id)}, &a)
 	return a.There, err
 }
 

@@ -48,49 +48,47 @@ const (
 // The bodies of calls. Ids are UUIDs in lower case, digests hexadecimal.
 type (
 	reserveHostCall struct {
-		Project        string `json:"project"`
-		Environment    string `json:"environment"`
-		Player         string `json:"player"`
-		PlayerName     string `json:"playerName,omitempty"`
-		MaxConnections int    `json:"maxConnections"`
-		Individual     bool   `json:"individual,omitempty"`
-		Tag            uint64 `json:"tag,omitempty"`
-		ClientAddress  string `json:"clientAddress"` // empty: not known
+		Project        string     `json:"project"`
+		Environment    string     `json:"environment"`
+		Player         playerHash `json:"player"`
+		PlayerName     string     `json:"playerName,omitempty"`
+		MaxConnections int        `json:"maxConnections"`
+		Individual     bool       `json:"individual,omitempty"`
+		Tag            uint64     `json:"tag,omitempty"`
+		ClientAddress  netip.Addr `json:"clientAddress"` // empty: not known
 	}
 	reserveJoinerCall struct {
-		Project     string `json:"project"`
-		Environment string `json:"environment"`
-		Player      string `json:"player"`
-		PlayerName  string `json:"playerName,omitempty"`
-		Host        string `json:"host"`
-		Individual  bool   `json:"individual,omitempty"`
-		Tag         uint64 `json:"tag,omitempty"`
-
-		ClientAddress string `json:"clientAddress"` // empty: not known
+		Project       string       `json:"project"`
+		Environment   string       `json:"environment"`
+		Player        playerHash   `json:"player"`
+		PlayerName    string       `json:"playerName,omitempty"`
+		Host          allocationID `json:"host"`
+		Individual    bool         `json:"individual,omitempty"`
+		Tag           uint64       `json:"tag,omitempty"`
+		ClientAddress netip.Addr   `json:"clientAddress"` // empty: not known
 	}
 	migrateCall struct {
-		Project     string `json:"project"`
-		Environment string `json:"environment"`
-		Player      string `json:"player"` // zeros: a backend
-		Host        string `json:"host"`
-		Code        string `json:"code"`
-		Ticket      []byte `json:"ticket"`
-
-		ClientAddress string `json:"clientAddress"` // empty: not known
+		Project       string         `json:"project"`
+		Environment   string         `json:"environment"`
+		Player        playerHash     `json:"player"` // zeros: a backend
+		Host          allocationID   `json:"host"`
+		Code          string         `json:"code"`
+		Ticket        connectionData `json:"ticket"`
+		ClientAddress netip.Addr     `json:"clientAddress"` // empty: not known
 	}
 	leaveCall struct {
-		Project     string `json:"project"`
-		Environment string `json:"environment"`
-		Player      string `json:"player"` // zeros: a backend
-		Host        string `json:"host"`
-		Proof       []byte `json:"proof,omitempty"` // the host's own connection data
+		Project     string          `json:"project"`
+		Environment string          `json:"environment"`
+		Player      playerHash      `json:"player"` // zeros: a backend
+		Host        allocationID    `json:"host"`
+		Proof       *connectionData `json:"proof,omitempty"` // the host's own connection data
 	}
 	idCall struct {
-		ID string `json:"id"`
+		ID allocationID `json:"id"`
 	}
 	keepCodeCall struct {
-		Host string `json:"host"`
-		Code string `json:"code"`
+		Host allocationID `json:"host"`
+		Code string       `json:"code"`
 	}
 	cancelCall struct {
 		Keys []string `json:"keys"`
@@ -155,117 +153,117 @@ type (
 
 var errAnswer = errors.New("cluster: not an answer of a relay")
 
+// playerHash has 32 hexadecimal digits in a call.
+type playerHash alloc.PlayerHash
+
+// MarshalText implements encoding.TextMarshaler.
+func (p playerHash) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, p[:]), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (p *playerHash) UnmarshalText(text []byte) error {
+	if !parseHex(string(text), p[:]) {
+		return errors.New("player is not 32 hexadecimal digits")
+	}
+	return nil
+}
+
+// allocationID is what AllocationID.String returns, and nothing else.
+type allocationID proto.AllocationID
+
+// MarshalText implements encoding.TextMarshaler.
+func (a allocationID) MarshalText() ([]byte, error) {
+	return []byte(proto.AllocationID(a).String()), nil
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (a *allocationID) UnmarshalText(text []byte) error {
+	id, err := parseID("id", string(text))
+	*a = allocationID(id)
+	return err
+}
+
+// connectionData is in base64.
+type connectionData alloc.ConnectionData
+
+// MarshalJSON implements json.Marshaler.
+func (d connectionData) MarshalJSON() ([]byte, error) { return json.Marshal(d[:]) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (d *connectionData) UnmarshalJSON(text []byte) error {
+	var b []byte
+	if err := json.Unmarshal(text, &b); err != nil {
+		return err
+	}
+	if len(b) != len(d) {
+		return fmt.Errorf("%d bytes, not %d", len(b), len(d))
+	}
+	copy(d[:], b)
+	return nil
+}
+
 func reserveHostBody(r alloc.HostRequest) reserveHostCall {
 	return reserveHostCall{
-		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
-		Player: hex.EncodeToString(r.Player[:]), PlayerName: r.PlayerName, MaxConnections: r.MaxConnections, Individual: r.Individual, Tag: r.Tag,
-		ClientAddress: addressText(r.ClientAddress),
+		Project: r.Tenant.Project, Environment: r.Tenant.Environment, Player: playerHash(r.Player), PlayerName: r.PlayerName,
+		MaxConnections: r.MaxConnections, Individual: r.Individual, Tag: r.Tag, ClientAddress: r.ClientAddress,
 	}
 }
 
-func (c *reserveHostCall) request() (r alloc.HostRequest, err error) {
-	r = alloc.HostRequest{
-		Tenant: alloc.Tenant{Project: c.Project, Environment: c.Environment}, PlayerName: c.PlayerName, MaxConnections: c.MaxConnections,
-		Individual: c.Individual, Tag: c.Tag,
-	}
-	if !parseHex(c.Player, r.Player[:]) {
-		return r, malformed.withDetail("player is not 32 hexadecimal digits")
-	}
-	if r.ClientAddress, err = parseAddress(c.ClientAddress); err != nil {
-		return r, err
+func (c *reserveHostCall) request() (alloc.HostRequest, error) {
+	r := alloc.HostRequest{
+		Tenant: alloc.Tenant{Project: c.Project, Environment: c.Environment}, Player: alloc.PlayerHash(c.Player), PlayerName: c.PlayerName,
+		MaxConnections: c.MaxConnections, Individual: c.Individual, Tag: c.Tag, ClientAddress: c.ClientAddress,
 	}
 	return r, r.Tenant.Validate()
 }
 
-func addressText(a netip.Addr) string {
-	if !a.IsValid() {
-		return ""
-	}
-	return a.String()
-}
-
-func parseAddress(text string) (a netip.Addr, err error) {
-	if text == "" {
-		return a, nil
-	}
-	if a, err = netip.ParseAddr(text); err != nil {
-		return a, malformed.withDetail("clientAddress is not an IP address")
-	}
-	return a, nil
-}
-
 func reserveJoinerBody(r alloc.JoinerRequest) reserveJoinerCall {
 	return reserveJoinerCall{
-		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
-		Player: hex.EncodeToString(r.Player[:]), PlayerName: r.PlayerName, Host: r.Host.String(), Individual: r.Individual, Tag: r.Tag,
-		ClientAddress: addressText(r.ClientAddress),
+		Project: r.Tenant.Project, Environment: r.Tenant.Environment, Player: playerHash(r.Player), PlayerName: r.PlayerName,
+		Host: allocationID(r.Host), Individual: r.Individual, Tag: r.Tag, ClientAddress: r.ClientAddress,
 	}
 }
 
-func (c *reserveJoinerCall) request() (r alloc.JoinerRequest, err error) {
-	r.Tenant = alloc.Tenant{Project: c.Project, Environment: c.Environment}
-	r.PlayerName, r.Individual, r.Tag = c.PlayerName, c.Individual, c.Tag
-	if !parseHex(c.Player, r.Player[:]) {
-		return r, malformed.withDetail("player is not 32 hexadecimal digits")
-	}
-	if r.Host, err = parseID("host", c.Host); err != nil {
-		return r, err
-	}
-	if r.ClientAddress, err = parseAddress(c.ClientAddress); err != nil {
-		return r, err
+func (c *reserveJoinerCall) request() (alloc.JoinerRequest, error) {
+	r := alloc.JoinerRequest{
+		Tenant: alloc.Tenant{Project: c.Project, Environment: c.Environment}, Player: alloc.PlayerHash(c.Player), PlayerName: c.PlayerName,
+		Host: proto.AllocationID(c.Host), Individual: c.Individual, Tag: c.Tag, ClientAddress: c.ClientAddress,
 	}
 	return r, r.Tenant.Validate()
 }
 
 func migrateBody(r alloc.MigrationRequest) migrateCall {
 	return migrateCall{
-		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
-		Player: hex.EncodeToString(r.Player[:]), Host: r.Host.String(), Code: r.Code, Ticket: r.Ticket[:],
-		ClientAddress: addressText(r.ClientAddress),
+		Project: r.Tenant.Project, Environment: r.Tenant.Environment, Player: playerHash(r.Player), Host: allocationID(r.Host),
+		Code: r.Code, Ticket: connectionData(r.Ticket), ClientAddress: r.ClientAddress,
 	}
 }
 
-func (c *migrateCall) request() (r alloc.MigrationRequest, err error) {
-	r.Tenant, r.Code = alloc.Tenant{Project: c.Project, Environment: c.Environment}, c.Code
-	if !parseHex(c.Player, r.Player[:]) {
-		return r, malformed.withDetail("player is not 32 hexadecimal digits")
-	}
-	if r.Host, err = parseID("host", c.Host); err != nil {
-		return r, err
-	}
-	if len(c.Ticket) != len(r.Ticket) {
-		return r, malformed.withDetail("ticket has %d bytes, not %d", len(c.Ticket), len(r.Ticket))
-	}
-	copy(r.Ticket[:], c.Ticket)
-	if r.ClientAddress, err = parseAddress(c.ClientAddress); err != nil {
-		return r, err
+func (c *migrateCall) request() (alloc.MigrationRequest, error) {
+	r := alloc.MigrationRequest{
+		Tenant: alloc.Tenant{Project: c.Project, Environment: c.Environment}, Player: alloc.PlayerHash(c.Player),
+		Host: proto.AllocationID(c.Host), Code: c.Code, Ticket: alloc.ConnectionData(c.Ticket), ClientAddress: c.ClientAddress,
 	}
 	return r, r.Tenant.Validate()
 }
 
 func leaveBody(r alloc.LeaveRequest) leaveCall {
 	c := leaveCall{
-		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
-		Player: hex.EncodeToString(r.Player[:]), Host: r.Host.String(),
+		Project: r.Tenant.Project, Environment: r.Tenant.Environment, Player: playerHash(r.Player), Host: allocationID(r.Host),
 	}
-	if r.Proof != (alloc.ConnectionData{}) {
-		c.Proof = r.Proof[:]
+	if proof := connectionData(r.Proof); proof != (connectionData{}) {
+		c.Proof = &proof
 	}
 	return c
 }
 
-func (c *leaveCall) request() (r alloc.LeaveRequest, err error) {
-	r.Tenant = alloc.Tenant{Project: c.Project, Environment: c.Environment}
-	if !parseHex(c.Player, r.Player[:]) {
-		return r, malformed.withDetail("player is not 32 hexadecimal digits")
+func (c *leaveCall) request() (alloc.LeaveRequest, error) {
+	r := alloc.LeaveRequest{
+		Tenant: alloc.Tenant{Project: c.Project, Environment: c.Environment}, Player: alloc.PlayerHash(c.Player),
+		Host: proto.AllocationID(c.Host),
 	}
-	if r.Host, err = parseID("host", c.Host); err != nil {
-		return r, err
+	if c.Proof != nil {
+		r.Proof = alloc.ConnectionData(*c.Proof)
 	}
-	if n := len(c.Proof); n != 0 && n != len(r.Proof) {
-		return r, malformed.withDetail("proof has %d bytes, not %d", n, len(r.Proof))
-	}
-	copy(r.Proof[:], c.Proof)
 	return r, r.Tenant.Validate()
 }
 
@@ -275,14 +273,6 @@ func parseID(member, s string) (id proto.AllocationID, err error) {
 		return id, nil
 	}
 	return proto.AllocationID{}, malformed.withDetail("%s is not a UUID in lower case", member)
-}
-
-func decodeID(body []byte) (id proto.AllocationID, err error) {
-	var in idCall
-	if err := decode(body, &in); err != nil {
-		return id, err
-	}
-	return parseID("id", in.ID)
 }
 
 // drainBody returns the body of a drain. It rounds the deadline up, so that a short one
