@@ -162,7 +162,7 @@ func (k *certificates) prepare(*config.Config, []string) (apply, error) {
 	}
 	pair, err := tls.LoadX509KeyPair(k.file.cert, k.file.key)
 	if err != nil {
-		return nil, fmt.Errorf("app: tls_cert, tls_key: %w", err)
+		return nil, fmt.Errorf("tls_cert, tls_key: %w", err)
 	}
 	return func(_ context.Context, done *operator.ReloadResult) error {
 		k.file.current.Store(&pair)

@@ -45,7 +45,7 @@ func loadCertificate(c *config.Config, logger *slog.Logger) (*certificate, error
 		files: keyfile.NewWatch(c.TLSCert, c.TLSKey),
 	}
 	if err := k.load(); err != nil {
-		return nil, fmt.Errorf("app: tls_cert, tls_key: %w", err)
+		return nil, fmt.Errorf("tls_cert, tls_key: %w", err)
 	}
 	return k, nil
 }
@@ -104,8 +104,8 @@ const (
 const acmeDir = "acme"
 
 var (
-	errNoName    = errors.New("app: no certificate is fetched for that name")
-	errNotIssued = errors.New("app: the certificate has not been fetched yet")
+	errNoName    = errors.New("no certificate is fetched for that name")
+	errNotIssued = errors.New("the certificate has not been fetched yet")
 )
 
 // acmeCertificates is one certificate per name, fetched and renewed by ACME (RFC 8555). The
@@ -174,7 +174,7 @@ func checkAuthority(text string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("app: acme_server: %q is not the https address of an authority's directory", text)
+	return fmt.Errorf("acme_server: %q is not the https address of an authority's directory", text)
 }
 
 // tls returns the TLS configuration of a server that has the certificates and answers
@@ -288,7 +288,7 @@ const (
 )
 
 // errACMEStopped is returned for requests before and after run.
-var errACMEStopped = errors.New("app: acme: not running")
+var errACMEStopped = errors.New("acme: not running")
 
 // acmeTransport is the HTTP transport of the ACME library, which has no context: it allows
 // requests only while run runs. Its methods may be called concurrently.
