@@ -371,6 +371,27 @@ func TestGaps(t *testing.T) {
 	}
 }
 
+// TestAbsentDecides: an endpoint that is gone after the silence fails also if the generator was late, and not if the
+// generator may not have sent to it or received.
+func TestAbsentDecides(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Result)
+		fails  string
+	}{
+		"late":  {func(r *Result) { r.Generator.Lag.Max = 100 * time.Millisecond }, "[absent<=0]"},
+		"valid": {func(r *Result) { r.Valid = true }, "[absent<=0]"}, "all there": {func(r *Result) { r.Gaps.Absent = 0 }, "[]"},
+		"pairs": {func(r *Result) { r.Load.Shape = ShapePairs }, "[]"}, "stopped": {func(r *Result) { r.Interrupted = true }, "[]"},
+		"too late": {func(r *Result) { r.Generator.Lag.Max = 300 * time.Millisecond }, "[]"},
+		"dropped":  {func(r *Result) { r.Generator.Drops = 1 }, "[]"}, "unsent": {func(r *Result) { r.Unsent = 1 }, "[]"},
+	} {
+		r := Result{Load: Load{Shape: ShapeIdle, Drain: DefaultDrain}, Gaps: &Gaps{Endpoints: 40, Absent: 1}}
+		c.change(&r)
+		if got := fmt.Sprint(Missed(nil, &r)); got != c.fails {
+			t.Errorf("%s: fails %s, want %s", name, got, c.fails)
+		}
+	}
+}
+
 // timedSessions are sessions that take known times, of which those that wait for one place of a
 // slow server take longer the more there are.
 type timedSessions struct {

@@ -180,8 +180,14 @@ var always = []Threshold{
 
 var stillThere = Threshold{Text: "absent<=0", Name: "absent", Op: "<="}
 
+// playedAll reports whether what did not arrive is not the generator's fault, as it may be in a valid run or in
+// one in which it was late.
+func (r *Result) playedAll() bool {
+	return !r.Interrupted && r.Generator.Drops+r.SendFailed+r.Unsent == 0 && r.Generator.Lag.Max < r.Load.Drain/2
+}
+
 // Missed returns those of the thresholds that a result does not meet, and those that each has to meet:
-// misdelivered<=0, corrupt<=0 and, if it is valid and of the shape idle, absent<=0.
+// misdelivered<=0, corrupt<=0 and, in the shape idle, absent<=0 if the generator sent and received all.
 func Missed(all []Threshold, r *Result) (missed []Threshold) {
 	for _, t := range all {
 		if _, ok := t.Check(r); !ok {
@@ -189,7 +195,7 @@ func Missed(all []Threshold, r *Result) (missed []Threshold) {
 		}
 	}
 	own := always
-	if r.Load.Shape == ShapeIdle && r.Valid {
+	if r.Load.Shape == ShapeIdle && r.playedAll() {
 		own = append(slices.Clone(always), stillThere)
 	}
 	for _, t := range own {

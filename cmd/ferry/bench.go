@@ -38,12 +38,13 @@ games do, and sends datagrams on a fixed schedule. Latency counts from the time
 at which a datagram was meant to be sent, and what is lost is infinitely late.
 Ctrl-C ends the run and reports what was seen until then.
 
-The exit code is 0 when every condition of --fail holds, and no datagram arrived
-changed or at another endpoint, which always fails. It is 1 when one does not hold,
-or the process of --server-pid ended. It is 2 when there is no verdict: no run could
-be made, or with --fail the run is invalid, since it shows nothing about the server: the
-generator was late or dropped datagrams itself, the machine was disturbed, or the
-run was interrupted. It is 64 for a wrong command line.
+The exit code is 0 when every condition of --fail holds. A datagram that arrived changed
+or at another endpoint, and an endpoint that is gone after --shape idle, always
+fail. The exit code is 1 when a condition does not hold, or the process of --server-pid
+ended. It is 2 when there is no verdict: no run could be made, or one with a condition is
+invalid, since it shows nothing about the server: the generator was late or dropped
+datagrams itself, the machine was disturbed, or the run was interrupted. It is 64 for a
+wrong command line.
 
 A load generator is a flood: only loopback is allowed without --allow-remote.
 
@@ -444,8 +445,8 @@ func newOutcome(best bench.Result, all []bench.Result) outcome {
 	return outcome{best: best, runs: append([]bench.Result{best}, others...)}
 }
 
-// errInvalidRun says that --fail is not decided.
-var errInvalidRun = errors.New("the run is invalid, which decides no condition of --fail")
+// errInvalidRun says that conditions are not decided.
+var errInvalidRun = errors.New("the run is invalid, which decides no condition")
 
 // errGate is wrapped by the errors that are verdicts: a condition does not hold.
 var errGate = errors.New("a condition does not hold")
@@ -461,7 +462,9 @@ func (j job) checkThresholds(o outcome) error {
 	all := bench.Missed(j.fail, &o.best)
 	if !o.best.Valid { // It is also not valid if it was interrupted.
 		decided := bench.Missed(nil, &o.best)
-		if len(decided) == 0 && len(j.fail) > 0 {
+		gaps := o.best.Gaps
+		gone := o.best.Load.Shape == bench.ShapeIdle && gaps != nil && gaps.Absent > 0
+		if len(decided) == 0 && (len(j.fail) > 0 || gone) {
 			return fmt.Errorf("%w: %s", errInvalidRun, o.best.InvalidReason())
 		}
 		all = decided

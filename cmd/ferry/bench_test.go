@@ -542,6 +542,20 @@ func TestBenchJSONToStdout(t *testing.T) {
 	}
 }
 
+// TestIdleWithoutVerdict: endpoints that are gone in a run whose generator was late are no success.
+func TestIdleWithoutVerdict(t *testing.T) {
+	t.Parallel()
+	r := bench.Result{Load: bench.Load{Shape: bench.ShapeIdle}, Gaps: &bench.Gaps{Endpoints: 40, Absent: 40}}
+	r.Generator.Lag.Max = time.Second
+	if err := (job{}).checkThresholds(outcome{best: r}); !errors.Is(err, errInvalidRun) || errors.Is(err, errGate) {
+		t.Errorf("%v", err)
+	}
+	r.Gaps.Absent = 0
+	if err := (job{}).checkThresholds(outcome{best: r}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestBestFirst(t *testing.T) {
 	t.Parallel()
 	at := func(s int) bench.Result {
