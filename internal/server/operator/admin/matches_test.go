@@ -10,8 +10,6 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
-	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -259,100 +257,47 @@ func (f *fleetOfMatches) Page(ctx context.Context, relay, target string) (operat
 	return RenderPage(ctx, f.pages[relay], target, 1<<20), nil
 }
 
-// TestMatchesOfFleet: an API process merges the matches of its relays.
-func TestMatchesOfFleet(t *testing.T) {
+// TestMergedPages: an API process merges the pages of its relays, and names those that are not in the sum: those that do
+// not answer, and those of a version without the page. It has no answer if no relay answers, or if it does not know which
+// relays there are.
+func TestMergedPages(t *testing.T) {
 	t.Parallel()
+	relay := func(since int64) http.Handler {
+		return RelayPages(&RelayConfig{Engine: &manyMatches{hosts: 30}, Since: time.Unix(3000, 0), UsageSince: time.Unix(since, 0),
+			History: playersOf{usage: operator.PlayersUsage{Players: []operator.PlayerUsage{{Digest: "a"}}}}})
+	}
 	fleet := &fleetOfMatches{pages: map[string]http.Handler{
-		"one": RelayPages(&RelayConfig{Engine: &manyMatches{hosts: 30}}),
-		"two": RelayPages(&RelayConfig{Engine: &manyMatches{hosts: 40}}),
-	}}
-	nodes := []operator.Node{{ID: "api", Role: "api"}, {ID: "one", Role: "relay"}, {ID: "two", Role: "relay"}}
-	h := New(Config{Fleet: fleet, Nodes: func(context.Context) (operator.Nodes, error) { return operator.Nodes{Nodes: nodes}, nil }})
-	relays := map[string]int{}
-	last := -1.0
-	for offset := 0; offset < 70; offset += 10 {
-		page := searchMatches(t, h, fmt.Sprintf("limit=10&offset=%d", offset), http.StatusOK)
-		if page.Total != 70 || len(page.Matches) != 10 || page.Truncated {
-			t.Fatalf("%d of %d at %d", len(page.Matches), page.Total, offset)
-		}
-		for _, m := range page.Matches {
-			if m.Host.Age < last {
-				t.Errorf("age %v after %v", m.Host.Age, last)
-			}
-			last = m.Host.Age
-			relays[m.Relay]++
-		}
-	}
-	if relays["one"] != 30 || relays["two"] != 40 {
-		t.Errorf("matches by relay: %v", relays)
-	}
-	searchMatches(t, h, "offset=901&limit=100", http.StatusBadRequest)
-	nodes = append(nodes, operator.Node{ID: "three", Role: "relay"})
-	got := searchMatches(t, h, "limit=100", http.StatusOK)
-	if got.Total != 70 || !got.Truncated || len(got.Missing) != 1 || got.Missing[0].Relay != "three" {
-		t.Errorf("with a relay that does not answer: %d, %v, %v", got.Total, got.Truncated, got.Missing)
-	}
-	fleet.pages = nil
-	searchMatches(t, h, "", http.StatusServiceUnavailable)
-}
-
-// TestUsageOfFleet: an API process sums the usage of its relays, and names those that are not in the
-// sum. It gives none if no relay answers, or if it does not know which relays there are.
-func TestUsageOfFleet(t *testing.T) {
-	t.Parallel()
-	fleet := &fleetOfMatches{pages: map[string]http.Handler{
-		"one": RelayPages(&RelayConfig{Engine: new(fakeRelay), Since: time.Unix(2000, 0)}),
-		"two": RelayPages(&RelayConfig{Engine: new(fakeRelay), Since: time.Unix(3000, 0), UsageSince: time.Unix(1000, 0)}),
+		"one": relay(2000), "two": relay(1000), "old": RelayPages(&RelayConfig{Engine: new(fakeRelay)}),
 	}}
 	nodes := operator.Nodes{Nodes: []operator.Node{{ID: "one", Role: "relay"}, {ID: "two", Role: "relay"}, {ID: "api", Role: "api"}}}
 	h := New(Config{Fleet: fleet, Nodes: func(context.Context) (operator.Nodes, error) { return nodes, nil }})
-	get := func() *httptest.ResponseRecorder {
-		r := httptest.NewRequest("GET", "/usage", nil)
-		r.Host = "127.0.0.1"
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		return w
+	searchMatches(t, h, "offset=901&limit=100", http.StatusBadRequest)
+	if got := searchMatches(t, h, "limit=10&offset=50", http.StatusOK); got.Total != 60 || len(got.Matches) != 10 || got.Truncated {
+		t.Errorf("%d of %d matches, truncated: %t", len(got.Matches), got.Total, got.Truncated)
 	}
-	var sum operator.Usage
-	if err := json.Unmarshal(get().Body.Bytes(), &sum); err != nil {
-		t.Fatal(err)
-	}
-	one, err := fleet.Page(t.Context(), "one", "/usage")
-	var part operator.Usage
-	if err != nil || json.Unmarshal(one.Body, &part) != nil {
-		t.Fatalf("%v: %s", err, one.Body)
-	}
-	if len(sum.Projects) != len(part.Projects) || !sum.Since.Equal(time.Unix(1000, 0)) {
-		t.Errorf("sum %+v of two times %+v", sum, part)
-	}
-	for i, p := range part.Projects {
-		if q := sum.Projects[i]; q.Datagrams != 2*p.Datagrams || q.PlayerSeconds != 2*p.PlayerSeconds || q.Players != 2*p.Players {
-			t.Errorf("sum %+v of two times %+v", q, p)
+	page := func(path string, status int, wants ...string) {
+		t.Helper()
+		w := get(h, "GET", path)
+		for _, want := range wants {
+			if w.Code != status || !strings.Contains(w.Body.String(), want) {
+				t.Errorf("%s: %d %s, want %d %s", path, w.Code, w.Body, status, want)
+			}
 		}
 	}
+	page("/usage", http.StatusOK, `{"since":"`+time.Unix(1000, 0).Format(time.RFC3339)+`","projects":[{"others":true,`, `"players":4,`)
 	heard := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	nodes.Nodes = append(nodes.Nodes, operator.Node{ID: "three", Role: "relay", Region: "eu", State: operator.StateDead, LastHeartbeat: heard})
-	var most operator.Usage
-	if w := get(); w.Code != http.StatusOK || json.Unmarshal(w.Body.Bytes(), &most) != nil ||
-		!slices.Equal(most.Missing, []operator.Missing{{Relay: "three", Region: "eu", Reason: "dead, last heard at 2026-01-02T03:04:05Z"}}) {
-		t.Errorf("with a dead relay: %d %s", w.Code, w.Body)
-	}
-	if most.Missing = nil; !reflect.DeepEqual(most, sum) {
-		t.Errorf("with a dead relay: %+v, without: %+v", most, sum)
-	}
+	nodes.Nodes = append(nodes.Nodes, operator.Node{ID: "dead", Role: "relay", Region: "eu", State: operator.StateDead, LastHeartbeat: heard},
+		operator.Node{ID: "old", Role: "relay", Region: "us"})
+	page("/usage/players", http.StatusOK, `"players":[{"player":"","digest":"a"`,
+		`"missing":[{"relay":"dead","region":"eu","reason":"dead, last heard at 2026-01-02T03:04:05Z"},`+
+			`{"relay":"old","region":"us","reason":"its version does not have this page"}]`)
+	page("/matches", http.StatusOK, `"truncated":true,"missing":[{"relay":"dead"`)
 	nodes.StoreAway = heard
-	const reason = `{"reason":"the store has not answered since 2026-01-02T03:04:05Z`
-	if w := get(); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), reason) {
-		t.Errorf("without the store: %d %s", w.Code, w.Body)
-	}
+	page("/usage", http.StatusOK, `"missing":[{"reason":"the store has not answered since 2026-01-02T03:04:05Z`)
 	fleet.pages = nil
-	if w := get(); w.Code != http.StatusServiceUnavailable {
-		t.Errorf("no relay answers: %d %s", w.Code, w.Body)
-	}
+	page("/usage", http.StatusServiceUnavailable, "unavailable")
 	nodes.Nodes = nodes.Nodes[2:3]
-	if w := get(); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "it is not known which relays there are") {
-		t.Errorf("no relay is known: %d %s", w.Code, w.Body)
-	}
+	page("/usage", http.StatusServiceUnavailable, "it is not known which relays there are")
 }
 
 type playersOf struct {
@@ -364,41 +309,5 @@ func (h playersOf) PlayerUsage(context.Context, string, string) (operator.Player
 	return h.usage, nil
 }
 
-// TestPlayersOfFleet: an API process sums the usage of players, and names the relays that are not in
-// the sum: those that do not answer, and those of a version that does not count by player.
-func TestPlayersOfFleet(t *testing.T) {
-	t.Parallel()
-	player := func(digest string, bytes uint64) operator.PlayerUsage {
-		return operator.PlayerUsage{Player: "player " + digest, Digest: digest, Project: "game", PlayerCounts: operator.PlayerCounts{
-			Allocations: 1, Live: 1, PlayerSeconds: 2, Datagrams: 3, Bytes: bytes}}
-	}
-	relay := func(since int64, players ...operator.PlayerUsage) http.Handler {
-		return RelayPages(&RelayConfig{Engine: new(fakeRelay), History: playersOf{usage: operator.PlayersUsage{
-			Since: time.Unix(since, 0), Players: players, Others: operator.PlayerCounts{Bytes: 1}}}})
-	}
-	fleet := &fleetOfMatches{pages: map[string]http.Handler{
-		"one": relay(2000, player("a", 10), player("b", 25), player("c", 5)), "two": relay(1000, player("a", 20)),
-		"old": RelayPages(&RelayConfig{Engine: new(fakeRelay)}),
-	}}
-	var nodes operator.Nodes
-	for _, id := range []string{"one", "two", "old", "away"} {
-		nodes.Nodes = append(nodes.Nodes, operator.Node{ID: id, Role: "relay", Region: "eu"})
-	}
-	h := New(Config{Fleet: fleet, Nodes: func(context.Context) (operator.Nodes, error) { return nodes, nil }})
-	w := get(h, "GET", "/usage/players?top=2&project=game")
-	var sum operator.PlayersUsage
-	if err := json.Unmarshal(w.Body.Bytes(), &sum); err != nil {
-		t.Fatalf("%v: %s", err, w.Body)
-	}
-	both := player("a", 30)
-	both.Allocations, both.Live, both.PlayerSeconds, both.Datagrams = 2, 2, 4, 6
-	others := player("c", 7).PlayerCounts // and one byte of the others of each relay
-	if !slices.Equal(sum.Players, []operator.PlayerUsage{both, player("b", 25)}) || sum.Others != others ||
-		!sum.Since.Equal(time.Unix(1000, 0)) {
-		t.Errorf("the sum is %+v", sum)
-	}
-	if m := sum.Missing; len(m) != 2 || m[0].Relay != "away" || m[1] != (operator.Missing{Relay: "old", Region: "eu",
-		Reason: "its version does not have this page"}) {
-		t.Errorf("missing: %+v", m)
-	}
-}
+func (h playersOf) CodeOf(proto.AllocationID) string   { return "" }
+func (h playersOf) PlayerOf(proto.AllocationID) string { return "" }

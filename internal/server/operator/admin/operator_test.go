@@ -3,7 +3,6 @@ package admin
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -353,23 +352,6 @@ func TestCheckToken(t *testing.T) {
 	} {
 		if err := CheckToken(token); (err == nil) != good || err != nil && !errors.Is(err, ErrToken) {
 			t.Errorf("%.20q: %v", token, err)
-		}
-	}
-}
-
-// TestTypes: what ferry ctl reads is what the pages write.
-func TestTypes(t *testing.T) {
-	t.Parallel()
-	cfg, _ := operatorConfig(new(fakeRelay), func(*Config) {})
-	h := New(cfg)
-	for path, into := range map[string]any{
-		"/nodes": new(operator.Nodes), "/allocations": new(operator.Allocations), "/usage": new(operator.Usage), "/stats": new(operator.Stats),
-		"/config": new(operator.Settings), "/log-level": new(operator.LogLevel), "/drain": new(operator.DrainState),
-	} {
-		d := json.NewDecoder(get(h, "GET", path).Body)
-		d.DisallowUnknownFields()
-		if err := d.Decode(into); err != nil {
-			t.Errorf("%s: %v", path, err)
 		}
 	}
 }
