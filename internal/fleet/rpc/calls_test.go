@@ -144,25 +144,23 @@ func TestRequestsAreCarried(t *testing.T) {
 }
 
 // notARelays are the errors that no relay returns: those of an API process's store, its choice of a relay and
-// its service, and of the admission program.
-var notARelays = []string{"ErrStoreUnavailable", "ErrNoRelay", "ErrHostProof", "ErrAdmissionUnavailable"}
+// its service, of hooks and quotas, and of settings.
+var notARelays = []string{"ErrStoreUnavailable", "ErrNoRelay", "ErrHostProof", "ErrAdmissionUnavailable", "ErrProjectQuota",
+	"ErrProjectInactive", "ErrTenantName", "ErrConfig", "ErrInHook"}
 
-// errorNames returns the errors that the files of package alloc with interfaces of relays
-// declare.
+// errorNames returns the errors that package alloc declares.
 func errorNames(t *testing.T) (names []string) {
 	t.Helper()
-	for _, name := range []string{"relay.go", "migration.go"} {
-		file, err := parser.ParseFile(token.NewFileSet(), "../../../alloc/"+name, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			if spec, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(spec.Names[0].Name, "Err") {
-				names = append(names, spec.Names[0].Name)
-			}
-			return true
-		})
+	file, err := parser.ParseFile(token.NewFileSet(), "../../../alloc/errors.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
 	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(spec.Names[0].Name, "Err") {
+			names = append(names, spec.Names[0].Name)
+		}
+		return true
+	})
 	return names
 }
 
