@@ -57,10 +57,10 @@ func TestHelpWidth(t *testing.T) {
 func TestHelpAll(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ line, has, hasNot string }{
-		{"serve --help", "--udp HOST:PORT,... --tls-cert --state-dir --acme-domains --help-all", "--cluster --store --receive-delay"},
+		{"serve --help", "--udp HOST:PORT,... --tls-cert --state-dir --acme --help-all", "--cluster --store --receive-delay"},
 		{"serve --help-all", "--udp --receive-delay --max-websockets OPTIONS,_limits:", "--cluster --store --region-description"},
-		{"dev --help", "--udp --advertise --log-level", "--cluster --store --acme-domains --state-dir --joiner-bytes"},
-		{"dev --help-all", "--udp --receive-delay", "--cluster --store --acme-domains --state-dir --joiner-bytes --drain-timeout"},
+		{"dev --help", "--udp --advertise --log-level", "--cluster --store --acme --state-dir --joiner-bytes"},
+		{"dev --help-all", "--udp --receive-delay", "--cluster --store --acme --state-dir --joiner-bytes --drain-timeout"},
 		{"relay --help", "--cluster --store --udp", "--receive-delay --quotas"},
 		{"api --help", "--store --http", "--udp --max-allocations"},
 		{"check --help-all", "--udp --store --cluster --machine", ""},

@@ -82,10 +82,11 @@ func TestUnits(t *testing.T) {
 				t.Errorf("%s: %s is %q, want %q", name, key, got, value)
 			}
 		}
-		// A relay may load and attach the program in the kernel; nothing else has a privilege.
+		// A relay may load and attach the program in the kernel, and listen on port 80 for ACME; nothing else has
+		// a privilege.
 		capabilities, filter := "", []string{"@system-service", "~@privileged @resources"}
 		if !strings.HasSuffix(name, "ferry-api.service") {
-			capabilities, filter = "CAP_BPF CAP_NET_ADMIN CAP_PERFMON", append(filter, "bpf")
+			capabilities, filter = "CAP_BPF CAP_NET_ADMIN CAP_PERFMON CAP_NET_BIND_SERVICE", append(filter, "bpf")
 		}
 		for _, key := range []string{"CapabilityBoundingSet", "AmbientCapabilities"} {
 			if got := values(lines, key); !slices.Equal(got, []string{capabilities}) {

@@ -122,6 +122,7 @@ var restarts = fault{
 	"ferry_store_away":                                   "0+0x900 1+0x2 0+0x540",
 	"ferry_store_outages_total":                          "0+0x900 1+0x540",
 	"ferry_tls_certificate_end_seconds":                  "0+0x20 1e9+0x1420", // ACME at the first start
+	"ferry_tls_certificate_start_seconds":                "0+0x1440",
 	`ferry_canary_last_success_seconds{transport="udp"}`: "0+0x1 30+15x1440",
 	received: "0+150000x1440",
 	sent:     "0+300000x1440",

@@ -20,7 +20,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -55,7 +54,7 @@ type Config struct {
 	AdvertiseName Name   `key:"advertise_name" common:"yes" group:"listen" usage:"DNS {NAME} of the wss endpoint, sent to players; NAME:PORT if the port is not the API's (behind a proxy that terminates TLS: not 443); without it players get no wss endpoint"`
 	TLSCert       string `key:"tls_cert" common:"yes" group:"listen" usage:"certificate {FILE} of the API (PEM, with its chain); reloaded when it changes"`
 	TLSKey        string `key:"tls_key" common:"yes" group:"listen" usage:"private key {FILE} of the API (PEM); reloaded when it changes"`
-	ACMEDomains   []Name `key:"acme_domains" common:"yes" group:"listen" usage:"obtain and renew a certificate for {NAME} by ACME; port 443 of NAME must reach the API's port; accepts the terms of service of the certificate authority"`
+	ACME          bool   `key:"acme" common:"yes" group:"listen" usage:"obtain and renew the certificate of the API by ACME: for advertise_name or, without it, for the advertised addresses; port 80 must be free and reachable from the Internet, or the API's port be 443; accepts the terms of service of the certificate authority"`
 	ACMEServer    string `key:"acme_server" group:"listen" usage:"{URL} of the ACME directory"`
 
 	TrustedProxies      []Network `key:"trusted_proxies" common:"yes" group:"listen" usage:"{NETWORK} or IP from which the reverse proxies connect, whose X-Forwarded-For header is trusted; without a certificate, they terminate TLS, so that --http may be public"`
@@ -132,9 +131,10 @@ const (
 	port        = 7777 // UDP and HTTP
 	adminPort   = 7778
 	clusterPort = 7779 // a relay serves the API processes of its fleet here
-
-	letsEncrypt = "https://acme-v02.api.letsencrypt.org/directory"
 )
+
+// LetsEncrypt is the ACME directory of Let's Encrypt, the default of acme_server.
+const LetsEncrypt = "https://acme-v02.api.letsencrypt.org/directory"
 
 // Dev returns the defaults of ferry dev: those of [Serve] on loopback. A
 // BindTimeout of 10 minutes leaves time to type the API calls by hand.
@@ -166,7 +166,7 @@ func Serve() Config {
 		RecoverFor:       60 * time.Second,
 		GSO:              true,
 		XDP:              "off",
-		ACMEServer:       letsEncrypt,
+		ACMEServer:       LetsEncrypt,
 		StoreTimeout:     70 * time.Millisecond, // The API answers 503 within 100 ms when the store is away.
 		Cluster:          Addr{netip.AddrPortFrom(all, clusterPort)},
 		LogLevel:         "info",
@@ -203,13 +203,8 @@ func (c *Config) validate() error {
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		errs = append(errs, errors.New("tls_cert, tls_key: one without the other"))
 	}
-	if len(c.ACMEDomains) > 0 && c.TLSCert != "" {
-		errs = append(errs, errors.New("acme_domains, tls_cert: set one, not both"))
-	}
-	for _, name := range c.ACMEDomains {
-		if name.Port != 0 || !strings.Contains(name.Host, ".") {
-			errs = append(errs, fmt.Errorf("acme_domains: %q is not a full name without a port, such as relay.example.org", name))
-		}
+	if c.ACME && c.TLSCert != "" {
+		errs = append(errs, errors.New("acme, tls_cert: set one, not both"))
 	}
 	return errors.Join(errs...)
 }

@@ -8,6 +8,7 @@ import (
 // gone has the settings that earlier versions had, and what stands in the place of each. A key of
 // a list is LIST.KEY.
 var gone = map[string]string{
+	"acme_domains":                   "acme: true obtains a certificate for advertise_name or, without it, for the advertised addresses",
 	"acme_dir":                       "ACME certificates are in the directory acme of state_dir",
 	"acme_email":                     "certificate authorities send no warnings by mail any more",
 	"address_per_minute":             "120 requests a minute of an address may be without a valid token",

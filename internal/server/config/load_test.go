@@ -73,7 +73,7 @@ var others = map[string][2]string{
 	"admin_oidc_operators":   {"a@b.example,group:ops", "c@d.example"},
 	"admin_oidc_viewers":     {"group:all", "e@f.example"},
 	"allow_origins":          {"https://a.example,null", "https://b.example"},
-	"acme_domains":           {"relay.example.org,r.example", "r.example"},
+	"acme":                   {"true", "false"},
 	"acme_server":            {"https://a.example/dir", "https://b.example/dir"}, "proxy_protocol": {"true", "false"},
 
 	"max_websockets": {"31", "32"}, "max_dtls_sessions": {"35", "36"},
@@ -219,10 +219,8 @@ func TestBadText(t *testing.T) {
 		{"", "--drain-timeout=169h", "drain-timeout: 169h0m0s is not within 0s to 168h"},
 		{"", "--region=", "region: is empty"},
 		{"", "--tls-cert=x", "one without the other"},
-		{"", "--acme-domains=localhost", "is not a full name"},
-		{"", "--acme-domains=relay.example.org:443", "is not a full name"},
-		{"", "--acme-domains=*.example.org", "is not a DNS name"},
-		{"FERRY_ACME_DOMAINS=relay.example.org FERRY_TLS_KEY=y", "--tls-cert=x", "set one, not both"},
+		{"FERRY_ACME=true FERRY_TLS_KEY=y", "--tls-cert=x", "set one, not both"},
+		{"FERRY_ACME_DOMAINS=relay.example.org", "", "acme: true obtains a certificate for advertise_name"},
 		{"", "--config=/nowhere/ferry.yaml", "no such file"},
 	} {
 		var args []string

@@ -151,7 +151,7 @@ func (a *App) buildBase() (err error) {
 		return err
 	}
 	a.parts.addTasks(a.players.run)
-	if a.certificates, err = newCertificates(&o.Config, o.Logger); err != nil {
+	if a.certificates, err = newCertificates(&o.Config, o.Mode, o.Logger); err != nil {
 		return err
 	}
 	if a.certificates != nil {
@@ -269,7 +269,7 @@ func (a *App) newMetrics() *metrics.Metrics {
 		cfg.Fleet, cfg.Dialer = a.frontEnd.fleet.Stats, a.frontEnd.dialer.Stats
 	}
 	if a.certificates != nil {
-		cfg.Certificates = a.certificates.states
+		cfg.Certificates = a.certificates.metrics
 	}
 	return metrics.New(cfg)
 }

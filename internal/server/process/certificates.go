@@ -25,6 +25,29 @@ type certificateFault struct {
 	do     string
 }
 
+// certificateState is the time of a certificate, and why clients refuse it. Without a certificate, it
+// ended with the epoch.
+type certificateState struct {
+	start, end time.Time
+	fault      certificateFault
+}
+
+func certificateStateOf(c *tls.Certificate, name string, now time.Time) certificateState {
+	epoch := time.Unix(0, 0)
+	s := certificateState{epoch, epoch, certificateFaultOf(c, name, now)}
+	if c != nil {
+		s.start, s.end = c.Leaf.NotBefore, c.Leaf.NotAfter
+	}
+	return s
+}
+
+// endsSoon reports whether a certificate should have been renewed. One of six days by ACME is renewed when a third
+// of its time is left.
+func endsSoon(start, end, now time.Time) bool {
+	left := end.Sub(now)
+	return left < certificateWarning && left < end.Sub(start)/4
+}
+
 // certificateFaultOf returns the fault of a certificate and the intermediate ones that are
 // sent with it, for clients that ask for a name. An empty name: it is not known.
 func certificateFaultOf(c *tls.Certificate, name string, now time.Time) (f certificateFault) {
@@ -100,13 +123,13 @@ type certificates struct {
 
 // newCertificates returns the certificates of the settings, nil if there are none. It requests and
 // writes nothing before run. log is nil if the settings are only checked.
-func newCertificates(c *config.Config, log *slog.Logger) (_ *certificates, err error) {
+func newCertificates(c *config.Config, mode Mode, log *slog.Logger) (_ *certificates, err error) {
 	k := &certificates{every: certificateEvery, log: log}
 	switch {
 	case c.TLSCert != "":
 		k.file, err = loadCertificate(c, log)
-	case len(c.ACMEDomains) > 0:
-		k.acme, err = newACME(c, log)
+	case c.ACME:
+		k.acme, err = newACME(c, mode, log)
 	default:
 		return nil, nil
 	}
@@ -127,30 +150,20 @@ func (k *certificates) tls() *tls.Config {
 	return k.file.tls()
 }
 
-func (k *certificates) ends() map[string]time.Time {
+func (k *certificates) states(now time.Time) map[string]certificateState {
 	switch {
 	case k == nil:
 		return nil
 	case k.acme != nil:
-		return k.acme.ends()
+		return k.acme.states(now)
 	}
-	return k.file.ends()
+	return k.file.states(now)
 }
 
-func (k *certificates) faults(now time.Time) map[string]certificateFault {
-	switch {
-	case k == nil:
-		return nil
-	case k.acme != nil:
-		return k.acme.faults(now)
-	}
-	return k.file.faults(now)
-}
-
-func (k *certificates) states() map[string]metrics.Certificate {
-	all, faults := make(map[string]metrics.Certificate), k.faults(time.Now())
-	for name, end := range k.ends() {
-		all[name] = metrics.Certificate{End: end, Fault: faults[name].reason}
+func (k *certificates) metrics() map[string]metrics.Certificate {
+	all := make(map[string]metrics.Certificate)
+	for name, state := range k.states(time.Now()) {
+		all[name] = metrics.Certificate{Start: state.start, End: state.end, Fault: state.fault.reason}
 	}
 	return all
 }
@@ -189,9 +202,9 @@ func (k *certificates) run(ctx context.Context) {
 }
 
 func (k *certificates) logFaults(known map[string]certificateFault) {
-	faults := k.faults(time.Now())
-	for _, name := range slices.Sorted(maps.Keys(faults)) {
-		f := faults[name]
+	states := k.states(time.Now())
+	for _, name := range slices.Sorted(maps.Keys(states)) {
+		f := states[name].fault
 		switch {
 		case f == known[name] || f.reason == metrics.CertificateMissing: // ACME logs why.
 		case f.reason != "":

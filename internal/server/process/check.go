@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
@@ -110,7 +109,7 @@ func Inapplicable(mode Mode) []string {
 
 // forPublicAccess are settings that work in dev, where no one on loopback needs them.
 var forPublicAccess = []string{
-	"acme_domains", "acme_server", "proxy_protocol", "trusted_proxies",
+	"acme", "acme_server", "proxy_protocol", "trusted_proxies",
 	"drain_timeout", "runtime_dir",
 }
 
@@ -136,9 +135,7 @@ var ErrNoToken = errors.New(`no token is configured, and serve does not run an o
 
     # ferry.yaml
     advertise: 203.0.113.7            # the public address of this machine
-    advertise_name: relay.example.org # its name in the certificate, for wss
-    tls_cert: /etc/ferry/cert.pem     # or trusted_proxies: [127.0.0.1]
-    tls_key: /etc/ferry/key.pem
+    acme: true                        # a certificate for it; or tls_cert, or trusted_proxies: [127.0.0.1]
     tokens:
       - secret_file: /etc/ferry/token # one line of 16 characters or more: openssl rand -hex 24
         project: my-game
@@ -159,7 +156,7 @@ func Check(c config.Config, mode Mode) error {
 	errs := []error{err, admin.AddrAllowed(c.Admin.AddrPort, c.AdminPublic, c.AdminToken != "", hasTLS(&c))}
 	_, err = adminOIDC(&c)
 	errs = append(errs, err)
-	_, err = newCertificates(&c, nil)
+	_, err = newCertificates(&c, mode, nil)
 	errs = append(errs, err)
 	_, err = newPlayers(&c, mode, nil)
 	errs = append(errs, err, checkFleet(&c, mode))
@@ -181,7 +178,7 @@ func Check(c config.Config, mode Mode) error {
 
 func checkRelay(c *config.Config, mode Mode) error {
 	_, err := advertise(listen(c), c.Advertise, ownAddresses(mode))
-	errs := []error{err, checkName(c), checkWorkerCPUs(c)}
+	errs := []error{err, checkWorkerCPUs(c)}
 	if c.WebSocket {
 		_, err = websocket.New(websocketConfig(c, mode))
 		errs = append(errs, err)
@@ -327,19 +324,6 @@ func Advice(c config.Config, mode Mode) (all []string) {
 	return all
 }
 
-func checkName(c *config.Config) error {
-	name := c.AdvertiseName.Host
-	if len(c.ACMEDomains) == 0 || name == "" {
-		return nil
-	}
-	for _, n := range c.ACMEDomains {
-		if strings.EqualFold(n.Host, name) {
-			return nil
-		}
-	}
-	return fmt.Errorf("advertise_name: %s is not among acme_domains, so its certificate would not have that name", name)
-}
-
 func checkPublic(c *config.Config) error {
 	var errs []error
 	if len(c.Tokens) == 0 && len(c.Issuers) == 0 {
@@ -357,7 +341,7 @@ func isBehindProxy(c *config.Config) bool { return len(c.TrustedProxies) > 0 && 
 
 // ErrPlainHTTP is returned for an address on which answers, which contain keys, would be
 // sent unencrypted.
-var ErrPlainHTTP = errors.New("plain HTTP is refused on an address that others can reach: use TLS, or set trusted_proxies to the addresses from which a reverse proxy connects, such as [127.0.0.1] for one on this machine")
+var ErrPlainHTTP = errors.New("plain HTTP is refused on an address that others can reach: use TLS (acme, or tls_cert), or set trusted_proxies to the addresses from which a reverse proxy connects, such as [127.0.0.1] for one on this machine")
 
 // plainHTTPAllowed returns nil if the API may be served at addr without TLS: on
 // loopback, or behind a reverse proxy that terminates TLS. Otherwise it returns

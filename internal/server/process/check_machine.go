@@ -209,7 +209,7 @@ func existing(dir string) string {
 // the admin address has it.
 func (k *Checker) ports(ctx context.Context) {
 	running := false
-	if a, err := newAdminClient(&k.Config); err == nil {
+	if a, err := newAdminClient(&k.Config, k.Mode); err == nil {
 		_, err = a.get(ctx, "/readyz")
 		running = err == nil
 		a.close()
@@ -257,6 +257,45 @@ func (k *Checker) ports(ctx context.Context) {
 		})
 	}
 	slices.SortStableFunc(k.all[len(k.all)-2:], func(a, b Finding) int { return strings.Compare(b.Subject, a.Subject) })
+	if k.Config.ACME {
+		k.challenge(ready.Process)
+	}
+}
+
+// challenge says which port the authority of certificates must reach, and tries to open it, unless the running ferry
+// has it for a moment.
+func (k *Checker) challenge(running int) {
+	names, err := acmeNames(&k.Config, k.Mode)
+	if err != nil {
+		return // settings says so.
+	}
+	port, do := alpnChallengePort, fmt.Sprintf("open it in each firewall, and let it lead to %v", k.Config.HTTP)
+	if !isALPNChallenge(&k.Config) {
+		port, do = httpChallengePort, "open it in each firewall; of a container, publish it with -p 80:80"
+		addr := netip.AddrPortFrom(k.Config.HTTP.Addr(), httpChallengePort)
+		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(addr))
+		if err == nil {
+			err = l.Close()
+		}
+		subject := "acme " + addr.String()
+		holder, known := foreign.FindHolder("tcp", addr)
+		const other = "let port 443 lead to the API instead (http: 0.0.0.0:443, or advertise_name with :443)"
+		switch {
+		case err == nil, known && holder.Process == running:
+			k.add(subject, stateOK, "ferry can listen there while the authority checks", "")
+		case errors.Is(err, syscall.EACCES):
+			text, _ := bindFault("tcp", addr, err)
+			k.add(subject, stateProblem, text, "give the unit CAP_NET_BIND_SERVICE (AmbientCapabilities and CapabilityBoundingSet), or "+other)
+		case errors.Is(err, syscall.EADDRINUSE):
+			text, _ := bindFault("tcp", addr, err)
+			k.add(subject, stateProblem, text, "end it, or "+other+", or let it terminate TLS for ferry (trusted_proxies, without acme)")
+		default:
+			text, again := bindFault("tcp", addr, err)
+			k.add(subject, stateProblem, text, again)
+		}
+	}
+	k.add("acme", stateSkipped, fmt.Sprintf("whether the authority reaches TCP port %d of %s can be seen from the Internet only",
+		port, strings.Join(names, " and ")), do)
 }
 
 // addresses compares the advertised addresses with those of this machine.
@@ -315,7 +354,7 @@ func (k *Checker) certificate(setting, certFile, keyFile, name string) {
 	}
 	switch left := pair.Leaf.NotAfter.Sub(k.Now()); {
 	case left <= 0:
-	case left < certificateWarning:
+	case endsSoon(pair.Leaf.NotBefore, pair.Leaf.NotAfter, k.Now()):
 		k.add(setting, stateAdvice, fmt.Sprintf("it ends in %d days", int(left.Hours()/24)), "renew it; ferry reads a changed file within 10 s")
 	case f.reason == "":
 		k.add(setting, stateOK, fmt.Sprintf("valid until %s", pair.Leaf.NotAfter.Format(time.DateOnly)), "")

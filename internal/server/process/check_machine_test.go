@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -134,6 +135,8 @@ func TestCheckMachine(t *testing.T) {
 		k.Config.TLSCert, k.Config.TLSKey = filepath.Join(t.TempDir(), "cert.pem"), "key.pem"
 		expect(t, k, "tls_cert", stateProblem, "no such file")
 		k.Config.TLSCert, k.Config.TLSKey, _ = newCertificate(t)
+		expect(t, k, "tls_cert", stateOK, "valid until") // a day of 25 hours
+		k.Now = func() time.Time { return time.Now().Add(20 * time.Hour) }
 		expect(t, k, "tls_cert", stateAdvice, "ends in 0 days")
 		k.Now = func() time.Time { return time.Now().Add(48 * time.Hour) }
 		expect(t, k, "tls_cert", stateProblem, "it expired at")
@@ -151,6 +154,24 @@ func TestCheckMachine(t *testing.T) {
 		expect(t, k, "advertise_name", stateOK, "resolves to 203.0.113.7")
 		k.Lookup = func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no such host") }
 		expect(t, k, "advertise_name", stateProblem, "does not resolve")
+	})
+	t.Run("acme", func(t *testing.T) {
+		k := sound(t)
+		k.Config.ACME, k.Config.HTTP, k.Config.ACMEServer = true, addr("127.6.0.1:0"), "https://ca.example.org/dir"
+		k.Config.Advertise = []config.Host{advertisedAt(t, "127.6.0.1")}
+		switch l, err := net.Listen("tcp", "127.6.0.1:80"); {
+		case errors.Is(err, syscall.EACCES):
+			expect(t, k, "acme 127.6.0.1:80", stateProblem, "needs a privilege")
+		case err != nil:
+			t.Fatal(err)
+		default:
+			expect(t, k, "acme 127.6.0.1:80", stateProblem, fmt.Sprintf("(process %d) uses the port", os.Getpid()))
+			l.Close()
+			expect(t, k, "acme 127.6.0.1:80", stateOK, "can listen there")
+		}
+		expect(t, k, "acme", stateSkipped, "the authority reaches TCP port 80 of 127.6.0.1")
+		k.Config.AdvertiseName = config.Name{Host: "relay.example.org", Port: 443}
+		expect(t, k, "acme", stateSkipped, "the authority reaches TCP port 443 of relay.example.org")
 	})
 	t.Run("store", func(t *testing.T) {
 		k := sound(t)

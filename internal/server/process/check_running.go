@@ -36,8 +36,8 @@ type adminClient struct {
 }
 
 // newAdminClient returns a client for the scheme and the token that the settings imply. A token goes over TLS to the
-// process with the key of tls_cert only, or with a certificate for the first of acme_domains.
-func newAdminClient(c *config.Config) (*adminClient, error) {
+// process with the key of tls_cert only, or with a certificate by ACME.
+func newAdminClient(c *config.Config, mode Mode) (*adminClient, error) {
 	token, err := adminToken(c)
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func newAdminClient(c *config.Config) (*adminClient, error) {
 	transport, scheme := new(http.Transport), "http://" // without a proxy: the process is on this machine
 	if hasAdminTLS(c) {
 		scheme = "https://"
-		if transport.TLSClientConfig, err = adminTrust(c); err != nil {
+		if transport.TLSClientConfig, err = adminTrust(c, mode, addr.Addr()); err != nil {
 			return nil, err
 		}
 	}
@@ -66,9 +66,13 @@ func newAdminClient(c *config.Config) (*adminClient, error) {
 }
 
 // adminTrust returns the configuration that accepts the certificate of the settings, whose name need not be the address.
-func adminTrust(c *config.Config) (*tls.Config, error) {
-	if c.TLSCert == "" {
-		return &tls.Config{ServerName: c.ACMEDomains[0].Host}, nil
+func adminTrust(c *config.Config, mode Mode, at netip.Addr) (*tls.Config, error) {
+	if c.ACME {
+		names, err := acmeNames(c, mode)
+		if err != nil {
+			return nil, err
+		}
+		return &tls.Config{ServerName: acmeNameAt(names, at)}, nil
 	}
 	own, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
 	if err != nil {
@@ -124,7 +128,7 @@ func (a *adminClient) get(ctx context.Context, page string) ([]byte, error) {
 // running judges the process at the admin address.
 func (k *Checker) running(ctx context.Context) {
 	const subject = "process"
-	a, err := newAdminClient(&k.Config)
+	a, err := newAdminClient(&k.Config, k.Mode)
 	if err != nil {
 		k.add(subject, stateSkipped, "it is not asked: "+err.Error(), "run this as a user who may read the file")
 		return

@@ -64,7 +64,7 @@ func TestCheckRunning(t *testing.T) {
 		{"another certificate", secured, func(c *config.Config) { c.TLSCert, c.TLSKey = otherCert, otherKey },
 			"process", stateProblem, "is not that of tls_cert"},
 		{"a certificate of ACME", secured, func(c *config.Config) {
-			c.TLSCert, c.TLSKey, c.ACMEDomains = "", "", []config.Name{{Host: "relay.example.org"}}
+			c.TLSCert, c.TLSKey, c.ACME, c.AdvertiseName = "", "", true, config.Name{Host: "relay.example.org"}
 		}, "process", stateProblem, "certificate"},
 		{"TLS, and plain by the settings", secured, func(c *config.Config) { c.Admin = addr(fmt.Sprintf("127.0.0.1:%d", c.Admin.Port())) },
 			"process", stateProblem, "speaks TLS"},
@@ -115,7 +115,7 @@ func TestCheckRunningCounters(t *testing.T) {
 	expect(stored, "", "process", stateProblem, "is not ready: draining")
 	page["/config"] = "<html>"
 	var in operator.Settings
-	a, err := newAdminClient(&c)
+	a, err := newAdminClient(&c, Serve)
 	if err != nil {
 		t.Fatal(err)
 	}

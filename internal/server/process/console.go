@@ -34,8 +34,8 @@ func (r fleetOperator) summaries(ctx context.Context, relays []string) map[strin
 	return admin.Summaries(ctx, r, relays)
 }
 
-// certificateWarning is how long before its end a certificate is a problem: the rule of the
-// alert in scripts/deploy.
+// certificateWarning is how long before its end a certificate is a problem, if that is less than a quarter of its
+// time. The alert in scripts/deploy has a week.
 const certificateWarning = 14 * 24 * time.Hour
 
 // status is what an operator sees of the process. Parts that it lacks are nil.
@@ -145,16 +145,18 @@ func (s *status) conditions() (all []console.Condition) {
 	if s.store != nil {
 		storeConditions(s.store, add)
 	}
-	ends, faults := s.certificates.ends(), s.certificates.faults(time.Now())
-	for _, name := range slices.Sorted(maps.Keys(ends)) {
-		left := time.Until(ends[name])
-		switch f := faults[name]; {
+	now := time.Now()
+	states := s.certificates.states(now)
+	for _, name := range slices.Sorted(maps.Keys(states)) {
+		c := states[name]
+		days := int(c.end.Sub(now).Hours() / 24)
+		switch f := c.fault; {
 		case f.reason != "":
 			add("certificate", "problem", "%s: %s, so clients refuse it: %s", name, f.text, f.do)
-		case left < certificateWarning:
-			add("certificate", "problem", "%s ends in %d days", name, int(left.Hours()/24))
+		case endsSoon(c.start, c.end, now):
+			add("certificate", "problem", "%s ends in %d days", name, days)
 		default:
-			add("certificate", "ok", "%s ends in %d days", name, int(left.Hours()/24))
+			add("certificate", "ok", "%s ends in %d days", name, days)
 		}
 	}
 	return all

@@ -37,14 +37,13 @@ func endpoints(c *config.Config, advertised []netip.AddrPort, api netip.AddrPort
 // the reason.
 func webEndpoints(c *config.Config, advertised []netip.AddrPort, api netip.AddrPort) (all []alloc.ServerEndpoint, why string) {
 	name := c.AdvertiseName
-	if name.Host == "" && len(c.ACMEDomains) > 0 {
-		name.Host = c.ACMEDomains[0].Host
-	}
 	switch {
 	case !c.WebSocket:
 		return nil, ""
+	case c.ACME && name.Host == "":
+		return addressEndpoints("wss", advertised, api)
 	case !hasTLS(c) && !isBehindProxy(c):
-		return localWebEndpoints(advertised, api)
+		return addressEndpoints("ws", advertised, api)
 	case name.Host == "":
 		return nil, "websocket: wss is not advertised, since clients check its certificate against a name: set advertise_name, or websocket: false"
 	}
@@ -60,7 +59,9 @@ func webEndpoints(c *config.Config, advertised []netip.AddrPort, api netip.AddrP
 	}}, ""
 }
 
-func localWebEndpoints(advertised []netip.AddrPort, api netip.AddrPort) (all []alloc.ServerEndpoint, why string) {
+// addressEndpoints returns the endpoints for WebSocket at the advertised addresses: ws, or wss with a
+// certificate for each of them.
+func addressEndpoints(kind string, advertised []netip.AddrPort, api netip.AddrPort) (all []alloc.ServerEndpoint, why string) {
 	var ips []netip.Addr
 	for _, addr := range advertised {
 		ip := addr.Addr()
@@ -69,11 +70,11 @@ func localWebEndpoints(advertised []netip.AddrPort, api netip.AddrPort) (all []a
 		}
 		ips = append(ips, ip)
 		all = append(all, alloc.ServerEndpoint{
-			ConnectionType: "ws", Network: "tcp", Host: ip.String(), Port: api.Port(), Reliable: true,
+			ConnectionType: kind, Network: "tcp", Host: ip.String(), Port: api.Port(), Reliable: true, Secure: kind == "wss",
 		})
 	}
 	if len(all) == 0 {
-		return nil, "websocket: ws is not advertised, since the API listens on " + api.Addr().String() +
+		return nil, "websocket: " + kind + " is not advertised, since the API listens on " + api.Addr().String() +
 			", which players cannot reach: set websocket: false, or http"
 	}
 	return all, ""

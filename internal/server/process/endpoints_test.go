@@ -19,7 +19,7 @@ func TestEndpoints(t *testing.T) {
 	t.Parallel()
 	proxy := func(c *config.Config) { c.TrustedProxies = []config.Network{network("10.0.0.0/8")} }
 	secure := func(c *config.Config) { c.TLSCert = "cert.pem" }
-	issuing := func(c *config.Config) { c.ACMEDomains = []config.Name{{Host: "a.example"}, {Host: "b.example"}} }
+	issuing := func(c *config.Config) { c.ACME = true }
 	named := func(name string, port uint16) func(*config.Config) {
 		return func(c *config.Config) { c.AdvertiseName = config.Name{Host: name, Port: port} }
 	}
@@ -42,8 +42,10 @@ func TestEndpoints(t *testing.T) {
 		{"TLS", "192.0.2.1:7", "0.0.0.0:8", []func(*config.Config){secure, named("r.example", 0)}, "wss r.example 8 true"},
 		{"TLS, mapped", "192.0.2.1:7", "0.0.0.0:8", []func(*config.Config){secure, named("r.example", 9)}, "wss r.example 9 true"},
 		{"TLS, no name", "192.0.2.1:7", "0.0.0.0:8", []func(*config.Config){secure}, "!set advertise_name"},
-		{"ACME", "192.0.2.1:7", "0.0.0.0:8", []func(*config.Config){issuing}, "wss a.example 8 true"},
-		{"ACME, its second name", "192.0.2.1:7", "0.0.0.0:8", []func(*config.Config){issuing, named("b.example", 443)}, "wss b.example 443 true"},
+		{"ACME", "192.0.2.1:7 [2001:db8::1]:7", "[::]:8", []func(*config.Config){issuing}, "wss 192.0.2.1 8 true, wss 2001:db8::1 8 true"},
+		{"ACME, the API on IPv4", "192.0.2.1:7 [2001:db8::1]:7", "0.0.0.0:8", []func(*config.Config){issuing}, "wss 192.0.2.1 8 true"},
+		{"ACME, the API on loopback", "192.0.2.1:7", "127.0.0.1:8", []func(*config.Config){issuing}, "!wss is not advertised"},
+		{"ACME for a name", "192.0.2.1:7", "0.0.0.0:8", []func(*config.Config){issuing, named("b.example", 443)}, "wss b.example 443 true"},
 		{"proxy", "192.0.2.1:7", "127.0.0.1:8", []func(*config.Config){proxy, named("r.example", 0)}, "wss r.example 443 true"},
 		{"proxy, port", "192.0.2.1:7", "127.0.0.1:8", []func(*config.Config){proxy, named("r.example", 9)}, "wss r.example 9 true"},
 		{"proxy, no name", "192.0.2.1:7", "127.0.0.1:8", []func(*config.Config){proxy}, "!set advertise_name"},

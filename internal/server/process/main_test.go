@@ -21,7 +21,9 @@ import (
 
 func TestMain(m *testing.M) {
 	testkit.DefaultParallel(8)
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/caddyserver/certmagic.(*RingBufferRateLimiter).loop"), // one per authority, for good
+		goleak.IgnoreAnyFunction("github.com/caddyserver/certmagic.keepLockfileFresh"))             // ends within 5 s
 }
 
 const secret = "a-secret-of-the-tests"

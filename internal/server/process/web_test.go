@@ -74,7 +74,7 @@ func (p *player) dial(d dialler, e api.ServerEndpoint) {
 		}
 		p.Conn = wiretest.Datagrams(p.t, conn)
 	case "dtls":
-		socket, err := net.ListenPacket("udp4", "127.0.0.1:0")
+		socket, err := net.ListenPacket("udp", net.JoinHostPort(e.Host, "0"))
 		if err != nil {
 			p.t.Fatal(err)
 		}
@@ -105,13 +105,7 @@ func (p *player) tell(to *player, text string) {
 // webSocket dials, again while it earns 503: the relay answers datagrams a moment
 // before it lets WebSockets in.
 func (d dialler) webSocket(url string) (*ws.Conn, error) {
-	transport := &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: d.pool},
-		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			_, port, _ := net.SplitHostPort(addr) // relay.example.org is here
-			return new(net.Dialer).DialContext(ctx, network, "127.0.0.1:"+port)
-		},
-	}
+	transport := d.transport()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	for {
@@ -123,9 +117,22 @@ func (d dialler) webSocket(url string) (*ws.Conn, error) {
 	}
 }
 
+func (d dialler) transport() *http.Transport {
+	return &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: d.pool},
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			host, port, _ := net.SplitHostPort(addr)
+			if _, err := netip.ParseAddr(host); err != nil { // relay.example.org is here
+				addr = "127.0.0.1:" + port
+			}
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		},
+	}
+}
+
 func (d dialler) calls() *api.Client {
 	c := d.caller(secret)
-	c.HTTP.Transport = &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: d.pool}}
+	c.HTTP.Transport = d.transport()
 	return c
 }
 

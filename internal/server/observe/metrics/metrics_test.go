@@ -126,7 +126,9 @@ func TestRelayMetrics(t *testing.T) {
 		Stats:   func() engine.Stats { return stats(1000) },
 		Process: process,
 		Certificates: func() map[string]Certificate {
-			return map[string]Certificate{"/etc/api.pem": {time.Unix(1_800_000_000, 0), CertificateExpired}}
+			return map[string]Certificate{"/etc/api.pem": {
+				Start: time.Unix(1_700_000_000, 0), End: time.Unix(1_800_000_000, 0), Fault: CertificateExpired,
+			}}
 		},
 		Version: `v1 "quoted\`, Revision: "abc", GoVersion: "go1.26",
 	}))
@@ -154,6 +156,7 @@ func TestRelayMetrics(t *testing.T) {
 		"ferry_workers_under_load":                                                    1015,
 		"ferry_state_file_slow_changes_total":                                         1016,
 		"ferry_draining":                                                              1,
+		`ferry_tls_certificate_start_seconds{name="/etc/api.pem"}`:                    1_700_000_000,
 		`ferry_tls_certificate_end_seconds{name="/etc/api.pem"}`:                      1_800_000_000,
 		"ferry_accept_failed_total":                                                   40,
 		`ferry_tls_certificate_fault{name="/etc/api.pem",reason="expired"}`:           1,

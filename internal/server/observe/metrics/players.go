@@ -78,7 +78,7 @@ func (p *page) quota(st *quota.Stats) {
 }
 
 type Certificate struct {
-	End time.Time // when it expires
+	Start, End time.Time // when it is valid
 	// Fault is why clients refuse it; empty: they do not.
 	Fault string
 }
@@ -97,6 +97,10 @@ func (m *Metrics) writeCertificates(w io.Writer) {
 	names := slices.Sorted(maps.Keys(all))
 	for _, name := range names {
 		p.seconds("ferry_tls_certificate_end_seconds", float64(all[name].End.Unix()), "name", name)
+	}
+	p.family("ferry_tls_certificate_start_seconds", gauge, "Time from which a certificate of the API is valid, in Unix seconds.")
+	for _, name := range names {
+		p.seconds("ferry_tls_certificate_start_seconds", float64(all[name].Start.Unix()), "name", name)
 	}
 	p.family("ferry_tls_certificate_fault", gauge, "1 if clients refuse a certificate of the API, for a reason.")
 	for _, name := range names {
