@@ -22,6 +22,7 @@ import (
 const testName = "relay.example.org"
 
 type identity struct {
+	name      string // by which clients verify it
 	cert, key string
 	pool      *x509.CertPool
 	pin       string // of its key, as Chromium takes it
@@ -30,7 +31,7 @@ type identity struct {
 func newIdentity(t *testing.T) identity {
 	t.Helper()
 	c := testkit.SelfSigned(t)
-	i := identity{pool: c.Pool()}
+	i := identity{name: testName, pool: c.Pool()}
 	i.cert, i.key = c.WriteFiles(t, t.TempDir())
 	sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
 	i.pin = base64.StdEncoding.EncodeToString(sum[:])

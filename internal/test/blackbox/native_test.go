@@ -79,7 +79,7 @@ func dialNative(t *testing.T, id identity, addr string, version uint16, a alloca
 	}
 	c := &native{t: t, id: proto.AllocationID(a.AllocationIDBytes), tcp: tcp, overhead: nativeOverhead[version]}
 	c.tls = tls.Client(nativeCiphertext{tcp, c}, &tls.Config{
-		RootCAs: id.pool, ServerName: testName, MinVersion: version, MaxVersion: version,
+		RootCAs: id.pool, ServerName: id.name, MinVersion: version, MaxVersion: version,
 		CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256},
 	})
 	t.Cleanup(func() { tcp.Close() })
@@ -88,7 +88,7 @@ func dialNative(t *testing.T, id identity, addr string, version uint16, a alloca
 		t.Fatal(err)
 	}
 	c.opened = true
-	if _, err := io.WriteString(c.tls, "GET / HTTP/1.1\r\nHost: "+testName+"\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
+	if _, err := io.WriteString(c.tls, "GET / HTTP/1.1\r\nHost: "+id.name+"\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
