@@ -117,7 +117,7 @@ func TestDialects(t *testing.T) {
 	relay := netip.MustParseAddrPort("127.0.0.1:9")
 	for want, cfg := range map[string]DialectConfig{
 		"ferry": {BaseURL: "http://127.0.0.1:9"}, "turn": {Name: DialectTURN, Relay: relay},
-		"mine": {Name: DialectSwap, Relay: relay, Label: "mine"},
+		"mine":   {Name: DialectSwap, Relay: relay, Label: "mine"},
 		"direct": {Name: DialectDirect},
 	} {
 		if d, err := NewDialect(cfg); err != nil || d.Name() != want {
