@@ -34,8 +34,6 @@ type framesOptions struct {
 	shape       string // pairs or star
 	allocations []int
 	loads       []load
-	report      bool
-	dirs        []string // of earlier results
 }
 
 // load is a rate in datagrams per second, and how many follow each other at once.
@@ -63,7 +61,7 @@ type framesSample struct {
 }
 
 func parseFramesOptions(args []string, help io.Writer) (framesOptions, error) {
-	o := framesOptions{options: options{network: netVethNAPI, payload: framePayload, xdp: "off"}}
+	o := framesOptions{options: options{network: netVethNAPI, payload: framePayload}}
 	f := flag.NewFlagSet("peers frames", flag.ContinueOnError)
 	f.SetOutput(help)
 	f.StringVar(&o.root, "root", ".", "`directory` of Ferry's repository")
@@ -79,7 +77,6 @@ func parseFramesOptions(args []string, help io.Writer) (framesOptions, error) {
 	f.IntVar(&o.serverCPU, "server-cpu", 1, "processor of the relay")
 	f.IntVar(&o.generatorCPU, "generator-cpu", 0, "processor of the generator")
 	f.StringVar(&o.relaySpace, "relay-namespace", "", "`name` of the namespace with the relays: set by peers itself")
-	f.BoolVar(&o.report, "report", false, "measure nothing: print what the directories that follow contain")
 	f.BoolVar(&o.pinned, "pinned", false, "set by peers itself")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -107,10 +104,6 @@ func parseFramesOptions(args []string, help io.Writer) (framesOptions, error) {
 	if len(o.allocations) == 0 || len(o.loads) == 0 || o.shape != "pairs" && o.shape != "star" {
 		return o, errors.New("--allocations and --load are lists, --shape is pairs or star")
 	}
-	if o.report && f.NArg() > 0 {
-		o.dirs = f.Args()
-		return o, o.check(0)
-	}
 	return o, o.check(f.NArg())
 }
 
@@ -120,13 +113,6 @@ func frames(ctx context.Context, args []string) error {
 	o, err := parseFramesOptions(args, os.Stderr)
 	if err != nil {
 		return err
-	}
-	if o.report {
-		d, err := readFrames(o.dirs)
-		if err != nil {
-			return err
-		}
-		return reportFrames(o, &d)
 	}
 	if o.pinned {
 		runtime.GOMAXPROCS(2)
@@ -191,7 +177,8 @@ func writeFrames(o framesOptions, d *framesDocument) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(os.WriteFile(filepath.Join(o.out, framesFile), b, 0o644), reportFrames(o, d))
+	printFrames(d)
+	return os.WriteFile(filepath.Join(o.out, framesFile), b, 0o644)
 }
 
 // framesTurn starts a relay with its allocations and measures it at all loads.
@@ -297,8 +284,8 @@ func relayed(ctx context.Context, srv *server) (n uint64, err error) {
 	})
 }
 
-// reportFrames prints a table of medians and ratios, and draws the plot.
-func reportFrames(o framesOptions, d *framesDocument) error {
+// printFrames prints a table of medians and ratios.
+func printFrames(d *framesDocument) {
 	fmt.Printf("\n%s; the relay's CPU per datagram with all that the kernel receives for it; ratios to the C loop of the same round, median (lowest to highest)\n", d.Shape)
 	fmt.Println("| allocations | load | relay | ns | of the C loop | p50 µs | p99 µs | runs that count |\n|---|---|---|---|---|---|---|---|")
 	type line struct {
@@ -336,7 +323,6 @@ func reportFrames(o framesOptions, d *framesDocument) error {
 			}
 		}
 	}
-	return nil
 }
 
 const framesFile = "peers-frames.json"
@@ -348,26 +334,6 @@ type framesDocument struct {
 	Kernel  string         `json:"kernel"`
 	Shape   string         `json:"shape"`
 	Samples []framesSample `json:"samples"`
-}
-
-// readFrames reads the sessions of directories, of which the first gives commit and kernel.
-func readFrames(dirs []string) (d framesDocument, err error) {
-	for i, dir := range dirs {
-		b, err := os.ReadFile(filepath.Join(dir, framesFile))
-		if err != nil {
-			return d, err
-		}
-		var one framesDocument
-		if err := json.Unmarshal(b, &one); err != nil {
-			return d, fmt.Errorf("%s: %w", dir, err)
-		}
-		if i == 0 {
-			d = one
-		} else {
-			d.Samples = append(d.Samples, one.Samples...)
-		}
-	}
-	return d, nil
 }
 
 // span prints the median and the range of a list.

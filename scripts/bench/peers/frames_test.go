@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"io"
 	"net/netip"
 	"os"
@@ -47,8 +48,12 @@ func TestFrames(t *testing.T) {
 
 func withoutTraffic(t *testing.T, dir string) (list []string) {
 	t.Helper()
-	d, err := readFrames([]string{dir})
+	b, err := os.ReadFile(filepath.Join(dir, framesFile))
 	if err != nil {
+		t.Fatal(err)
+	}
+	var d framesDocument
+	if err := json.Unmarshal(b, &d); err != nil {
 		t.Fatal(err)
 	}
 	if len(d.Samples) != 2*len(framesPeers) {

@@ -3,7 +3,7 @@
 // processor of its own, on loopback or behind a veth pair between two network
 // namespaces, and stops all of them.
 //
-//	peers [options]       build, measure, print, write out/peers.json and peers-runs.html
+//	peers [options]       build, measure, print, write out/peers.json
 //	peers pin CPU CMD...  run CMD on one processor
 //	peers frames [options]   the fast path against the C loop, with frames that XDP sends;
 //	                      writes out/peers-frames.json

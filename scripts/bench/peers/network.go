@@ -20,7 +20,7 @@ const (
 	netLoopback = "loopback"
 	netVeth     = "veth"
 	netVethCut  = "veth-cut"
-	netVethNAPI = "veth-napi"
+	netVethNAPI = "veth-napi" // of peers frames: kernel threads receive (threaded NAPI)
 )
 
 // ownProcessors applies to both kinds of veth.
@@ -30,7 +30,6 @@ const ownProcessors = "each end of the pair receives on its own processor (RPS),
 var networks = map[string]string{
 	netLoopback: "Loopback: the receiving half of a datagram's way is charged to the process that sends it. All peers have that in common, a network card has not.",
 	netVeth:     "veth: " + ownProcessors + " A merged message crosses whole, as with a card that segments.",
-	netVethNAPI: "veth-napi: a kernel thread receives at each end (threaded NAPI), on the processor of that side. The time of the relays' one counts as the relay's: all that a datagram costs there, but no network card.",
 	netVethCut:  "veth-cut: " + ownProcessors + " A merged message is cut before it crosses, in the relay's time, as with a card that does not segment.",
 }
 

@@ -16,7 +16,7 @@ import (
 const maxDuration = time.Minute
 
 // fullOptions are the defaults with --full; an empty list is all.
-const fullOptions = "--rounds=6 --duration=5s --warmup=1s --max-step=2s --rate=20000,50000,100000 --shapes="
+const fullOptions = "--rounds=6 --duration=5s --warmup=1s --rate=20000,50000,100000 --shapes="
 
 // options are the command-line options.
 type options struct {
@@ -24,16 +24,14 @@ type options struct {
 	rounds                  int
 	duration, warmup        time.Duration
 	retries                 int
-	maxStep                 time.Duration // of a run of a search; 0: no search
-	payload                 int           // bytes
-	rates                   []float64     // datagrams per second, rising
-	only, shapes            []string      // names; empty: all
+	payload                 int       // bytes
+	rates                   []float64 // datagrams per second, rising
+	only, shapes            []string  // names; empty: all
 	serverCPU, generatorCPU int
-	pinned, more            bool
+	pinned                  bool
 	anyway                  bool     // also on a busy machine
 	left                    []string // notes on relays without their program
 	network, relaySpace     string
-	xdp                     string // setting of Ferry
 	multiplexes             bool   // coturn has --multiplex-peer
 	coturn                  string // directory of its sources; empty: Debian's program
 }
@@ -48,20 +46,17 @@ func parseOptions(args []string, help io.Writer) (options, error) {
 	f.IntVar(&o.rounds, "rounds", 3, "rounds; the first does not count unless it is the only one")
 	f.DurationVar(&o.duration, "duration", time.Second, "measured time of a run")
 	f.DurationVar(&o.warmup, "warmup", 300*time.Millisecond, "time before the measured time")
-	f.DurationVar(&o.maxStep, "max-step", 0, "duration of each run of the search for the highest rate without loss; 0: no search")
 	f.IntVar(&o.retries, "retries", 2, "repetitions of a run that is invalid for a reason other than the relay")
 	f.IntVar(&o.payload, "payload", 112, "application payload in `bytes`; Ferry's datagrams have 38 more")
 	rates := f.String("rate", "20000", "`list` of datagrams per second")
 	only := f.String("only", "", "`list` of peers: "+strings.Join(peerNames(), ", ")+" (default all)")
 	shapes := f.String("shapes", "pairs,star-up", "`list` of: "+strings.Join(scenarioNames(), ", ")+"; empty: all")
-	full := f.Bool("full", false, "all that is measured for docs/performance.md, in hours: what the other options do not say becomes "+fullOptions)
+	full := f.Bool("full", false, "all that is measured for docs/performance.md, in an hour: what the other options do not say becomes "+fullOptions)
 	f.IntVar(&o.serverCPU, "server-cpu", 1, "processor of the relay")
 	f.IntVar(&o.generatorCPU, "generator-cpu", 0, "processor of the generator")
-	f.StringVar(&o.network, "network", netLoopback, "loopback; or, as root, two network namespaces that each receive on a processor of their own: veth, veth-cut, which segments merged messages before they cross, or veth-napi, where kernel threads receive (threaded NAPI), whose time counts")
-	f.StringVar(&o.xdp, "xdp", "off", "setting of ferry: off, tc or native; for the network veth-napi")
+	f.StringVar(&o.network, "network", netLoopback, "loopback; or, as root, two network namespaces that each receive on a processor of their own: veth, or veth-cut, which segments merged messages before they cross")
 	f.StringVar(&o.coturn, "coturn", "", "`directory` with the sources of coturn, to build (libevent-dev, libssl-dev) and measure; default turnserver, as installed")
 	f.StringVar(&o.relaySpace, "relay-namespace", "", "`name` of the namespace with the relays: set by peers itself")
-	f.BoolVar(&o.more, "more", false, "add the rounds to those of out/peers.json")
 	f.BoolVar(&o.anyway, "anyway", false, "measure on a busy machine too, where many runs do not count")
 	f.BoolVar(&o.pinned, "pinned", false, "set by peers itself: all programs are built and this process is pinned")
 	if err := f.Parse(args); err != nil {
@@ -90,6 +85,9 @@ func parseOptions(args []string, help io.Writer) (options, error) {
 	if o.shapes, err = names(*shapes, scenarioNames()); err != nil {
 		return o, err
 	}
+	if networks[o.network] == "" {
+		return o, fmt.Errorf("--network %q is none of %s, %s, %s", o.network, netLoopback, netVeth, netVethCut)
+	}
 	return o, o.check(f.NArg())
 }
 
@@ -105,12 +103,6 @@ func (o *options) check(extra int) (err error) {
 		return fmt.Errorf("--warmup %v is not in 0 to %v", o.warmup, maxDuration)
 	case o.retries < 0 || o.retries > 10:
 		return fmt.Errorf("--retries %d is not in 0 to 10", o.retries)
-	case o.maxStep < 0 || o.maxStep > 10*time.Second:
-		return fmt.Errorf("--max-step %v is not in 0 to 10s", o.maxStep)
-	case networks[o.network] == "":
-		return fmt.Errorf("--network %q is none of %s, %s, %s, %s", o.network, netLoopback, netVeth, netVethCut, netVethNAPI)
-	case o.xdp != "off" && (o.network != netVethNAPI || o.xdp != "tc" && o.xdp != "native"):
-		return fmt.Errorf("--xdp %q needs --network %s, and is off, tc or native", o.xdp, netVethNAPI)
 	case o.serverCPU == o.generatorCPU:
 		return fmt.Errorf("relay and generator cannot share processor %d", o.serverCPU)
 	}

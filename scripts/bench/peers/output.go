@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/bench"
-	"github.com/ferryrelay/ferry/bench/report"
 )
 
 // document is the content of out/peers.json.
@@ -30,10 +28,7 @@ type document struct {
 	Samples      []sample      `json:"samples"`
 }
 
-const (
-	resultsFile = "peers.json"
-	runsFile    = "peers-runs.html" // plots of single runs
-)
+const resultsFile = "peers.json"
 
 // about describes a peer.
 type about struct {
@@ -65,8 +60,13 @@ func (s *session) report() error {
 	if err := s.print(&d); err != nil {
 		return err
 	}
-	err := s.plots()
-	return errors.Join(err, s.writeJSON(&d))
+	b, err := json.MarshalIndent(d, "", " ")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(s.o.out, resultsFile)
+	fmt.Fprintln(s.out, "written:", path)
+	return os.WriteFile(path, b, 0o644)
 }
 
 func (s *session) print(d *document) error {
@@ -75,7 +75,7 @@ func (s *session) print(d *document) error {
 		counted = "1 round: no median"
 	}
 	fmt.Fprintf(s.out, "\nFERRY AGAINST ITS PEERS: median (lowest–highest) of the ratios of paired runs, %s.\n"+
-		"CPU, p50, p99: below 1 is better for the one in front. Rate: above 1 is.\n%s, %d processors, Linux %s, commit %s, over %s\n",
+		"CPU, p50, p99: below 1 is better for the one in front.\n%s, %d processors, Linux %s, commit %s, over %s\n",
 		counted, d.Machine.CPU, d.Machine.Cores, d.Machine.Kernel, d.Commit, d.Network)
 	for _, t := range slices.Concat(d.Ratios, d.Medians) {
 		if err := t.write(s.out); err != nil {
@@ -83,7 +83,7 @@ func (s *session) print(d *document) error {
 		}
 	}
 	if bad := s.countBad(); bad > 0 {
-		fmt.Fprintf(s.out, "\n%d of %d runs do not count, for the reasons above. Add rounds on a quiet machine: make peers PEERS=--more\n", bad, len(s.samples))
+		fmt.Fprintf(s.out, "\n%d of %d runs do not count, for the reasons above. Measure again on a quiet machine.\n", bad, len(s.samples))
 	}
 	_, err := fmt.Fprintf(s.out, "\nNot comparable:\n  - %s\n\n", strings.Join(d.Incomparable, "\n  - "))
 	return err
@@ -97,43 +97,4 @@ func (s *session) countBad() (n int) {
 		}
 	}
 	return n
-}
-
-// plots writes the page with plots of single runs: the last valid run of each
-// relay in each scenario at the highest rate.
-func (s *session) plots() error {
-	var runs []bench.Result
-	for _, sc := range chosen(s.o) {
-		r := row{sc.name, kindCPU, sc.rates[len(sc.rates)-1]}
-		for _, name := range s.took(sc) {
-			for round := s.o.rounds; round >= 1; round-- {
-				if one := s.find(r, name, round); one != nil && one.Bad == "" {
-					run := one.Result
-					run.Name = sc.name + " " + name
-					runs = append(runs, run)
-					break
-				}
-			}
-		}
-	}
-	if len(runs) == 0 {
-		return nil
-	}
-	path := filepath.Join(s.o.out, runsFile)
-	fmt.Fprintln(s.out, "written:", path)
-	return report.WriteHTMLFile(path, runs)
-}
-
-func (s *session) writeJSON(d *document) error {
-	b, err := json.MarshalIndent(d, "", " ")
-	if err != nil {
-		return err
-	}
-	return s.write(resultsFile, b)
-}
-
-func (s *session) write(name string, b []byte) error {
-	path := filepath.Join(s.o.out, name)
-	fmt.Fprintln(s.out, "written:", path)
-	return os.WriteFile(path, b, 0o644)
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/ferryrelay/ferry/bench"
 )
@@ -37,17 +36,13 @@ type peer struct {
 // with the others. Only some scenarios use variants.
 var (
 	peers = []peer{
-		{"ferry", "ferry", "ferry dev --workers 1: no rate limits", startFerry(0)},
+		{"ferry", "ferry", "ferry dev --workers 1: no rate limits", startFerry},
 		{"null", "null relay", "Ferry's socket loop, swap by arithmetic, no look-up", startNull},
 		{"c", "C loop", "recvmmsg and sendmmsg in C, batch 64, swap by arithmetic, no look-up", startSwap()},
 		{"coturn", "coturn", "coturn with one relay thread, TURN ChannelData", startCoturn()},
 		{"pion", "pion/turn", "pion/turn v5, one listener, TURN ChannelData", startPion},
 	}
 	variants = []peer{
-		{"ferry-200us", "ferry, delay 200 µs", "ferry dev --receive-delay 200us", startFerry(200 * time.Microsecond)},
-		{"ferry-500us", "ferry, delay 500 µs", "ferry dev --receive-delay 500us", startFerry(500 * time.Microsecond)},
-		{"c-200us", "C loop, sleep 200 µs", "the C loop with usleep(200) before each receive", startSwap("--delay-us", "200")},
-		{"c-500us", "C loop, sleep 500 µs", "the C loop with usleep(500) before each receive", startSwap("--delay-us", "500")},
 		{"c-merge", "C loop, merging", "the C loop, one message (UDP_SEGMENT) for what goes to one destination", startSwap("--merge")},
 		{multiplexed, "coturn, multiplexed", "coturn --multiplex-peer --udp-gso: one relayed port for all, so each peer has one client", startCoturn("--multiplex-peer", "--udp-gso")},
 	}
@@ -120,29 +115,19 @@ func startSwap(flags ...string) func(context.Context, options, bool) (*server, e
 	}
 }
 
-func startFerry(delay time.Duration) func(context.Context, options, bool) (*server, error) {
-	return func(ctx context.Context, o options, _ bool) (*server, error) { return runFerry(ctx, o, delay) }
-}
-
 // startFerryDTLS is startFerry with all datagrams over DTLS.
-func startFerryDTLS(ctx context.Context, o options, _ bool) (*server, error) {
-	s, err := runFerry(ctx, o, 0)
+func startFerryDTLS(ctx context.Context, o options, star bool) (*server, error) {
+	s, err := startFerry(ctx, o, star)
 	if err == nil {
 		s.transport = bench.TransportDTLS
 	}
 	return s, err
 }
 
-func runFerry(ctx context.Context, o options, delay time.Duration) (*server, error) {
+func startFerry(ctx context.Context, o options, _ bool) (*server, error) {
 	local := o.net().listen()
 	argv := []string{o.bin("ferry"), "dev", "--workers", "1", "--udp", local, "--http", local, "--admin", "127.0.0.1:0",
 		"--log-level", "error"}
-	if o.xdp != "off" {
-		argv = append(argv, "--xdp", o.xdp, "--xdp-interfaces", "generator")
-	}
-	if delay > 0 {
-		argv = append(argv, "--receive-delay", delay.String())
-	}
 	s, err := start(o, o.out, argv...)
 	if err != nil {
 		return nil, err

@@ -11,29 +11,25 @@ const (
 	kindCPU = "CPU"
 	kindP50 = "p50"
 	kindP99 = "p99"
-	kindMax = "max"
 	// kindBusy is CPU per datagram in a closed loop.
 	kindBusy = "busy"
 )
 
-// value returns a sample's value of a kind: nanoseconds, or datagrams per
-// second.
+// value returns a sample's value of a kind, in nanoseconds.
 func (s *sample) value(kind string) float64 {
 	switch kind {
-	case kindCPU, kindBusy:
-		return s.Result.Server.PerDatagram
 	case kindP50:
 		return float64(s.Result.Latency.P50)
 	case kindP99:
 		return float64(s.Result.Latency.P99)
 	}
-	return s.Result.DeliveredRate
+	return s.Result.Server.PerDatagram
 }
 
 // row is one quantity of one scenario.
 type row struct {
 	scenario, kind string
-	rate           float64 // 0 for kindMax and kindBusy
+	rate           float64 // 0 for kindBusy
 }
 
 // rows returns all quantities of a scenario with samples, in order.
@@ -49,9 +45,6 @@ func (s *session) rows(sc scenario) (list []row) {
 			list = append(list, row{sc.name, kind, rate})
 		}
 	}
-	if sc.max {
-		list = append(list, row{sc.name, kindMax, 0})
-	}
 	return slices.DeleteFunc(list, func(r row) bool {
 		return !slices.ContainsFunc(s.samples, func(one sample) bool { return r.of(&one) })
 	})
@@ -60,10 +53,7 @@ func (s *session) rows(sc scenario) (list []row) {
 // of reports whether a sample belongs to the row.
 func (r row) of(s *sample) bool {
 	kind := stepRate
-	switch r.kind {
-	case kindMax:
-		kind = stepSearch
-	case kindBusy:
+	if r.kind == kindBusy {
 		kind = stepClosed
 	}
 	return s.Scenario == r.scenario && s.Rate == r.rate && s.Step == kind

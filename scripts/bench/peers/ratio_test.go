@@ -70,7 +70,6 @@ func TestDoubt(t *testing.T) {
 		{"good", func(*bench.Result) {}, stepRate, ""},
 		{"steal", caused(bench.LimitMachine), stepRate, "machine"},
 		{"generator", caused(bench.LimitGenerator), stepRate, "generator"},
-		{"generator in a search", caused(bench.LimitGenerator), stepSearch, ""},
 		{"generator in a closed loop", caused(bench.LimitGenerator), stepClosed, ""},
 		{"loss", func(r *bench.Result) { r.LossRatio = 0.01 }, stepRate, "1.00 % lost"},
 		{"little loss", caused(bench.LimitServer), stepRate, ""},
@@ -103,7 +102,6 @@ func TestSpoilt(t *testing.T) {
 		{"steal", sample{Bad: "x", Result: run(false, bench.LimitMachine)}, true},
 		{"the relay lost", sample{Bad: "x", Result: run(true, bench.LimitServer)}, false},
 		{"the relay and the generator", sample{Bad: "x", Result: run(false, bench.LimitGenerator, bench.LimitServer)}, true},
-		{"a search", sample{Bad: "x", Step: stepSearch, Result: run(false, bench.LimitGenerator)}, false},
 	} {
 		if got := c.one.spoilt(); got != c.want {
 			t.Errorf("%s: %v", c.name, got)

@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -19,12 +17,6 @@ import (
 )
 
 const (
-	// searchWarmup is the warm-up of each run of a search.
-	searchWarmup = 300 * time.Millisecond
-	// carried is the condition for a sustained rate. Latency counts from the due
-	// time, so a growing queue at the generator or the relay fails even in a
-	// short run.
-	carried = "loss<0.1%,p99<50ms"
 	// slack is the time limit of a run beyond its duration, for set-up.
 	slack = 30 * time.Second
 	// maxSteal is the highest acceptable share of time taken by the hypervisor.
@@ -37,7 +29,7 @@ type sample struct {
 	Scenario string       `json:"scenario"`
 	Peer     string       `json:"peer"`
 	Round    int          `json:"round"` // from 1
-	Step     string       `json:"step"`  // rate, closed, or search: then the run with the highest rate found
+	Step     string       `json:"step"`  // rate or closed
 	Rate     float64      `json:"rate"`  // requested rate, or 0
 	Tries    int          `json:"tries"` // number of tries; this is the last
 	Bad      string       `json:"bad,omitempty"`
@@ -49,13 +41,11 @@ var errInterrupted = errors.New("interrupted")
 
 // session holds everything measured so far.
 type session struct {
-	o        options
-	out      io.Writer
-	commit   string
-	samples  []sample
-	earlier  int       // rounds of earlier sessions, which are the first of o.rounds
-	reported []float64 // rates of all sessions; nil: there is one
-	faults   []string  // runs without a result
+	o       options
+	out     io.Writer
+	commit  string
+	samples []sample
+	faults  []string // runs without a result
 }
 
 // measure runs all scenarios and reports, also after an interrupt.
@@ -68,16 +58,6 @@ func measure(ctx context.Context, o options) error {
 	}
 	o.readVersions()
 	s := &session{o: o, out: os.Stdout, commit: commit(ctx, o.root)}
-	if err := s.resume(); err != nil {
-		return err
-	}
-	if o.xdp == "native" {
-		stop, err := passAll("relays")
-		if err != nil {
-			return err
-		}
-		defer stop()
-	}
 	fmt.Fprintf(s.out, "%d rounds, about %v; relays on processor %d, generator on %d\n",
 		o.rounds, estimate(o).Round(time.Second), o.serverCPU, o.generatorCPU)
 	for _, note := range o.left {
@@ -104,39 +84,7 @@ func measure(ctx context.Context, o options) error {
 	if err != nil {
 		fmt.Fprintln(s.out, "\nNOT COMPLETE:", err)
 	}
-	if s.reported != nil {
-		s.o.rates = s.reported
-	}
 	return errors.Join(err, s.report(), faultsError(s.faults))
-}
-
-// resume reads the rounds of earlier sessions, if the options ask for it.
-func (s *session) resume() error {
-	if !s.o.more {
-		return nil
-	}
-	b, err := os.ReadFile(filepath.Join(s.o.out, resultsFile))
-	if err != nil {
-		return err
-	}
-	var d document
-	if err := json.Unmarshal(b, &d); err != nil {
-		return err
-	}
-	if d.Network != s.o.network || len(d.Samples) == 0 {
-		return fmt.Errorf("%s has no rounds over %s", resultsFile, s.o.network)
-	}
-	s.samples, s.earlier = d.Samples, d.Rounds
-	s.o.rounds += d.Rounds
-	s.reported = slices.Clone(s.o.rates)
-	for i := range d.Samples {
-		if d.Samples[i].Step == stepRate {
-			s.reported = append(s.reported, d.Samples[i].Rate)
-		}
-	}
-	slices.Sort(s.reported)
-	s.reported = slices.Compact(s.reported)
-	return nil
 }
 
 // faultsError returns an error if runs failed.
@@ -157,7 +105,7 @@ func (s *session) scenario(ctx context.Context, sc scenario) error {
 			srv.stop()
 		}
 	}()
-	for round := s.earlier + 1; round <= s.o.rounds; round++ {
+	for round := 1; round <= s.o.rounds; round++ {
 		order := slices.Clone(players)
 		if round%2 == 0 {
 			slices.Reverse(order)
@@ -179,7 +127,6 @@ func (s *session) scenario(ctx context.Context, sc scenario) error {
 func (s *session) turn(ctx context.Context, sc scenario, p peer, servers map[string]*server, round int, st step) error {
 	one := sample{Scenario: sc.name, Peer: p.name, Round: round, Step: st.kind, Rate: st.rate}
 	for again := true; again; {
-		one.Bad = ""
 		one.Tries++
 		err := s.run(ctx, sc, p, servers, &one)
 		if ctx.Err() != nil {
@@ -193,9 +140,7 @@ func (s *session) turn(ctx context.Context, sc scenario, p peer, servers map[str
 			}
 			return nil
 		}
-		if one.Bad == "" {
-			one.Bad = doubt(&one.Result, one.Step)
-		}
+		one.Bad = doubt(&one.Result, one.Step)
 		fmt.Fprintln(s.out, progress(&one))
 		again = one.spoilt() && one.Tries <= s.o.retries && (round > 1 || s.o.rounds == 1)
 	}
@@ -208,10 +153,9 @@ func (s *session) fail(fault string) {
 	s.faults = append(s.faults, fault)
 }
 
-// spoilt reports whether a run is invalid for a reason other than the relay. A
-// search takes too long to be repeated.
+// spoilt reports whether a run is invalid for a reason other than the relay.
 func (s *sample) spoilt() bool {
-	return s.Bad != "" && s.Step != stepSearch && !(s.Result.Valid && s.Result.CausedBy(bench.LimitServer))
+	return s.Bad != "" && !(s.Result.Valid && s.Result.CausedBy(bench.LimitServer))
 }
 
 func (s *session) run(ctx context.Context, sc scenario, p peer, servers map[string]*server, one *sample) (err error) {
@@ -225,62 +169,16 @@ func (s *session) run(ctx context.Context, sc scenario, p peer, servers map[stri
 	cfg := sc.config(s.o, step{one.Step, one.Rate})
 	cfg.Endpoints.Transport = srv.transport
 	cfg.Label.Name, cfg.Label.Commit, cfg.Label.Command, cfg.Server.PID = p.name, s.commit, s.o.typed(), srv.pid()
-	if s.o.network == netVethNAPI {
-		if _, err := pinPoller(ctx, "relays", s.o.generatorCPU); err != nil {
-			return err
-		}
-		pid, err := pinPoller(ctx, "generator", s.o.serverCPU)
-		if err != nil {
-			return err
-		}
-		cfg.Server.Threads = []int{pid}
-	}
-	limit := slack + s.o.duration + s.o.warmup
-	if one.Step == stepSearch {
-		limit = 5 * time.Minute
-	}
-	bounded, cancel := context.WithTimeout(ctx, limit)
+	bounded, cancel := context.WithTimeout(ctx, slack+s.o.duration+s.o.warmup)
 	defer cancel()
-	if one.Step == stepSearch {
-		one.Result, one.Bad, err = s.search(bounded, cfg, srv)
-		if errors.Is(err, bench.ErrNoRate) {
-			one.Bad, err = "no rate without loss was found", nil
-		}
-	} else {
-		one.Result, err = bench.Run(bounded, cfg, srv.dialect)
-	}
+	one.Result, err = bench.Run(bounded, cfg, srv.dialect)
 	if srv.dead() {
 		err = errors.Join(err, fmt.Errorf("%w: %s", errEnded, srv.errors.String()))
 	}
 	return err
 }
 
-// search finds the highest rate without loss, from the highest open-loop rate,
-// and returns why the result is invalid; "" if it is valid.
-func (s *session) search(ctx context.Context, cfg bench.Config, srv *server) (bench.Result, string, error) {
-	criterion, err := bench.ParseThresholds(carried)
-	if err != nil {
-		return bench.Result{}, "", err
-	}
-	cfg.Rate = s.o.rates[len(s.o.rates)-1]
-	cfg.Duration, cfg.Warmup = s.o.maxStep, searchWarmup
-	best, _, err := bench.FindMax(ctx, cfg, srv.dialect, criterion)
-	return best, ceiling(&best), err
-}
-
-// ceiling returns a reason if the relay is not what failed above the best rate.
-func ceiling(best *bench.Result) string {
-	switch {
-	case best.Search == nil || best.Search.Found == nil:
-		return "no rate passed"
-	case best.Search.Found.AtLeast:
-		return best.Search.Found.Reason
-	}
-	return ""
-}
-
-// doubt returns why a run is invalid; "" if it is valid. For a search, ceiling
-// checks the generator. In a closed loop one side is always the limit, and CPU
+// doubt returns why a run is invalid; "" if it is valid. In a closed loop one side is always the limit, and CPU
 // per datagram is valid either way.
 func doubt(r *bench.Result, kind string) string {
 	switch {
@@ -384,10 +282,7 @@ func progress(one *sample) string {
 	text := fmt.Sprintf("round %d  %-9s %-12s %9s/s  CPU %6.2f µs  p50 %8s  p99 %8s",
 		one.Round, one.Scenario, one.Peer, thousands(r.DeliveredRate), r.Server.PerDatagram/1e3,
 		report.UnitTime.Format(float64(r.Latency.P50)), report.UnitTime.Format(float64(r.Latency.P99)))
-	switch one.Step {
-	case stepSearch:
-		text += "  highest without loss"
-	case stepClosed:
+	if one.Step == stepClosed {
 		text += "  closed loop"
 	}
 	if one.Bad != "" {

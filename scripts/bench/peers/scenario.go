@@ -15,7 +15,6 @@ type scenario struct {
 	shape     bench.Shape
 	direction bench.Direction
 	matches   int
-	max       bool      // search the highest rate without loss
 	closed    bool      // also measure a closed loop, which saturates both sides
 	rates     []float64 // nil: those of the command line
 	variants  []string  // if set: only ferry, the C loop and these
@@ -28,7 +27,7 @@ const window = 8
 
 // step is one measurement of a scenario.
 type step struct {
-	kind string  // stepRate, stepClosed or stepSearch
+	kind string  // stepRate or stepClosed
 	rate float64 // of stepRate, else 0
 }
 
@@ -36,7 +35,6 @@ type step struct {
 const (
 	stepRate   = "rate"   // an open loop
 	stepClosed = "closed" // a closed loop
-	stepSearch = "search" // for the highest rate without loss
 )
 
 // steps returns the measurements of a round in order.
@@ -47,22 +45,16 @@ func (s *scenario) steps() (list []step) {
 	if s.closed {
 		list = append(list, step{stepClosed, 0})
 	}
-	if s.max {
-		list = append(list, step{stepSearch, 0})
-	}
 	return list
 }
 
 // lowRate is a rate at which wake-ups cost more than datagrams.
 const lowRate = 20_000
 
-// rests are the variants with a delay before each receive.
-var rests = []string{"ferry-200us", "ferry-500us", "c-200us", "c-500us"}
-
 var scenarios = []scenario{
 	{
 		name: "pairs", about: "200 hosts with 1 player each, both ways, spread evenly",
-		shape: bench.ShapePairs, direction: bench.DirectionBoth, matches: 200, max: true, closed: true,
+		shape: bench.ShapePairs, direction: bench.DirectionBoth, matches: 200, closed: true,
 	},
 	{
 		name: "star-up", about: "20 hosts with 10 players each, players to host, all of a match at once",
@@ -71,10 +63,6 @@ var scenarios = []scenario{
 	{
 		name: "star-both", about: "20 hosts with 10 players each, both ways, all of a match at once",
 		shape: bench.ShapeStar, direction: bench.DirectionBoth, matches: 20, closed: true,
-	},
-	{
-		name: "low-load", about: "pairs at 20,000/s, with and without a rest before each receive",
-		shape: bench.ShapePairs, direction: bench.DirectionBoth, matches: 200, rates: []float64{lowRate}, variants: rests,
 	},
 	{
 		name: "star-merge", about: "star-up next to a C loop that merges by destination too: what there is to gain here",
@@ -103,7 +91,6 @@ func chosen(o options) (list []scenario) {
 		if s.rates == nil {
 			s.rates = o.rates
 		}
-		s.max = s.max && o.maxStep > 0
 		list = append(list, s)
 	}
 	return list
@@ -155,22 +142,11 @@ func noneIfZero(d time.Duration) time.Duration {
 	return d
 }
 
-// searchRuns is the approximate number of runs of a search.
-const searchRuns = 13
-
 // estimate returns the approximate duration of all runs.
 func estimate(o options) (total time.Duration) {
 	const around = 700 * time.Millisecond // set-up and drain
 	for _, s := range chosen(o) {
-		var one time.Duration
-		for _, st := range s.steps() {
-			if st.kind == stepSearch {
-				one += searchRuns * (o.maxStep + searchWarmup + around)
-				continue
-			}
-			one += o.duration + o.warmup + around
-		}
-		total += time.Duration(o.rounds*len(s.players(o))) * one
+		total += time.Duration(o.rounds*len(s.players(o))*len(s.steps())) * (o.duration + o.warmup + around)
 	}
 	return total
 }
@@ -182,10 +158,8 @@ func measureName(kind string, rate float64) string {
 		return fmt.Sprintf("CPU per datagram, closed loop of %d", window)
 	case kindCPU:
 		return fmt.Sprintf("CPU per datagram at %s/s", thousands(rate))
-	case kindP50, kindP99:
-		return fmt.Sprintf("%s at %s/s", kind, thousands(rate))
 	}
-	return "rate without loss"
+	return fmt.Sprintf("%s at %s/s", kind, thousands(rate))
 }
 
 // thousands formats a rate with separators.

@@ -145,15 +145,11 @@ func (s *session) absolute() (list []table) {
 			t.Head = append(t.Head, title(n))
 		}
 		for _, r := range s.rows(sc) {
-			unit := report.UnitTime
-			if r.kind == kindMax {
-				unit = report.UnitRate
-			}
 			line := []string{measureName(r.kind, r.rate)}
 			for _, n := range names {
 				text := "–"
 				if sp := s.spread(r, n); sp.N > 0 {
-					text = unit.Format(sp.Median)
+					text = report.UnitTime.Format(sp.Median)
 				}
 				line = append(line, text)
 			}

@@ -21,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
@@ -172,12 +171,11 @@ int main(int argc, char **argv)
 		{"port", required_argument, 0, 'p'},
 		{"batch", required_argument, 0, 'b'},
 		{"mode", required_argument, 0, 'm'},
-		{"delay-us", required_argument, 0, 'd'},
 		{"merge", no_argument, 0, 'g'},
 		{0},
 	};
 	const char *addr = "127.0.0.1";
-	int port = 0, batch = 64, star = 0, delay = 0, merging = 0, c;
+	int port = 0, batch = 64, star = 0, merging = 0, c;
 	while ((c = getopt_long(argc, argv, "", options, 0)) != -1) {
 		if (c == 'a')
 			addr = optarg;
@@ -185,20 +183,16 @@ int main(int argc, char **argv)
 			port = number(optarg, 0, 65535);
 		else if (c == 'b')
 			batch = number(optarg, 1, MAX_BATCH);
-		else if (c == 'd')
-			delay = number(optarg, 0, 999999);
 		else if (c == 'g')
 			merging = 1;
 		else if (c == 'm' && (!strcmp(optarg, "pairs") || !strcmp(optarg, "star")))
 			star = !strcmp(optarg, "star");
 		else
-			return fprintf(stderr, "usage: swap [--addr A] [--port N] [--batch N] [--mode pairs|star] [--delay-us N] [--merge]\n"), 2;
+			return fprintf(stderr, "usage: swap [--addr A] [--port N] [--batch N] [--mode pairs|star] [--merge]\n"), 2;
 	}
 	int fd = open_socket(addr, port);
 	prepare(batch);
 	for (;;) {
-		if (delay > 0)
-			usleep(delay);
 		int n = recvmmsg(fd, msgs, batch, MSG_WAITFORONE, 0);
 		if (n < 0) {
 			if (errno == EINTR || errno == ECONNREFUSED)
