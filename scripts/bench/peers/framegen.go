@@ -237,7 +237,7 @@ func (g *frameGenerator) run(ctx context.Context, o framesOptions, srv *server, 
 	if err := g.clear(); err != nil {
 		return err
 	}
-	stolenBefore, allBefore, err := steal()
+	machineBefore, err := readProcessorTime()
 	if err != nil {
 		return err
 	}
@@ -255,7 +255,7 @@ func (g *frameGenerator) run(ctx context.Context, o framesOptions, srv *server, 
 	if err != nil {
 		return err
 	}
-	stolenAfter, allAfter, err := steal()
+	machineAfter, err := readProcessorTime()
 	if err != nil {
 		return err
 	}
@@ -273,7 +273,8 @@ func (g *frameGenerator) run(ctx context.Context, o framesOptions, srv *server, 
 	if one.P50, one.P99, err = g.latency(one.Received); err != nil {
 		return err
 	}
-	stolen := (stolenAfter - stolenBefore) / max(1, allAfter-allBefore)
+	passed := machineAfter.sub(machineBefore)
+	stolen := passed.steal / max(1, passed.total)
 	switch {
 	case stolen > maxSteal:
 		one.Bad = fmt.Sprintf("the hypervisor took %.1f %% of the time", 100*stolen)
@@ -338,27 +339,6 @@ func cpuTime(process, thread int) (sum time.Duration, err error) {
 		sum += time.Duration(ns)
 	}
 	return sum, nil
-}
-
-// steal returns the ticks that the hypervisor took, and all ticks, of all processors.
-func steal() (stolen, all float64, err error) {
-	text, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return 0, 0, err
-	}
-	line, _, _ := strings.Cut(string(text), "\n")
-	fields := strings.Fields(line)
-	const user, stealing = 1, 8 // The ticks of guests, behind them, are part of the user's.
-	if len(fields) <= stealing {
-		return 0, 0, fmt.Errorf("/proc/stat: %q", line)
-	}
-	for _, f := range fields[user : stealing+1] {
-		if stolen, err = strconv.ParseFloat(f, 64); err != nil {
-			return 0, 0, err
-		}
-		all += stolen
-	}
-	return stolen, all, nil
 }
 
 // bounce attaches the program that only turns frames round to the relay's end, until ctx ends.
