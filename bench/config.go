@@ -163,8 +163,6 @@ type ChurnLoad struct {
 type ServerConfig struct {
 	// PID is the relay's process, for CPU and memory. 0 = not measured.
 	PID int
-	// Threads are kernel threads whose CPU time counts as the relay's.
-	Threads []int
 	// Metrics reads the relay's page /metrics for Result.Relay. Nil: not known.
 	Metrics func(context.Context) (string, error)
 }

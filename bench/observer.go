@@ -2,8 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
-	"maps"
 	"os"
 	"time"
 
@@ -97,11 +95,6 @@ func (o *observer) read() {
 	r.self, _ = readProcess(o.generatorPID)
 	if o.serverPID != 0 && o.err == nil {
 		r.server, o.err = readProcess(o.serverPID)
-		for _, pid := range o.cfg.Server.Threads {
-			thread, err := readProcess(pid)
-			o.err = errors.Join(o.err, err)
-			maps.Copy(r.server.threads, thread.threads)
-		}
 	}
 	o.readings = append(o.readings, r)
 }
