@@ -119,7 +119,7 @@ type Config struct {
 
 // Label names a run and the conditions that the generator cannot see.
 type Label struct {
-	// Name labels the run in tables and plots. Default: the dialect's name.
+	// Name labels the run in tables and the plot. Default: the dialect's name.
 	Name string
 	// Limits names the profile of limits that the server runs with, such as
 	// "off" or "on, 60 calls a minute".

@@ -13,7 +13,7 @@
 //	return report.WriteFile("result.json", result)
 //
 // [Run] makes one run, and [FindMax] searches for the highest rate that meets thresholds.
-// Package report compares results and writes them as text, as an HTML page with plots and as
+// Package report compares results and writes them as text, as an HTML page with a plot and as
 // JSON; the command ferry bench does the same from a shell.
 //
 // The generator knows only addresses: it uses the real protocol and the real API,

@@ -15,7 +15,7 @@ const ResultVersion = 2
 // interval.
 type Result struct {
 	Version int       `json:"version"` // ResultVersion
-	Name    string    `json:"name"`    // Config.Label.Name: the label of this run in tables and plots
+	Name    string    `json:"name"`    // Config.Label.Name: the label of this run in tables and the plot
 	Started time.Time `json:"started"` // when the measured interval began, UTC
 	Command []string  `json:"command,omitempty"`
 	Commit  string    `json:"commit,omitempty"`

@@ -1,5 +1,5 @@
 // Package report compares the results of package bench and writes them: as one screen of
-// text, as a self-contained HTML page with plots, as JSON, and in the format of go
+// text, as a self-contained HTML page with a plot, as JSON, and in the format of go
 // test -bench.
 //
 //	runs, err := report.ReadFile("before-and-after.json")
@@ -20,6 +20,6 @@
 // [CompareRounds] return an error for all other runs, and warn if the generator and
 // not the server was the limit.
 //
-// The page is one file that loads nothing: uPlot, which is in it, draws the plots. It follows the
+// The page is one file that loads nothing: uPlot, which is in it, draws the plot. It follows the
 // reader's choice of light or dark, and a table under each plot has its numbers, without JavaScript too.
 package report

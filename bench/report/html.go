@@ -28,10 +28,6 @@ var (
 // ErrNoRuns is returned if there are no runs to report.
 var ErrNoRuns = errors.New("report: no runs")
 
-// maxOverTime bounds the runs with plots over time: a search for the highest
-// rate has dozens of runs.
-const maxOverTime = 6
-
 // maxCards bounds the runs with a large header.
 const maxCards = 4
 
@@ -44,7 +40,7 @@ type pageData struct {
 	Figures table
 	Drops   table
 	Steps   table // the runs of a search in order
-	Plots   []plot
+	Plot    plot
 	Refused []string // why runs are not compared with the first
 	Notes   []string
 }
@@ -86,14 +82,8 @@ func newPageData(runs []bench.Result) pageData {
 	s.Figures = sideBySide("Figures", names, runs, figures)
 	s.Drops = sideBySide("What was lost, and where", names, runs, drops)
 	s.Steps = stepsTable(runs)
-	s.Plots = append(s.Plots, percentilePlot(runs, names))
+	s.Plot = newPlot(runs, names)
 	s.compare(runs, names)
-	for i, r := range runs[:min(len(runs), maxOverTime)] {
-		s.Plots = append(s.Plots, plotsOverTime(i, r, names[i])...)
-	}
-	if len(runs) > maxOverTime {
-		s.Notes = append(s.Notes, fmt.Sprintf("Plots over time are drawn for the first %d of %d runs.", maxOverTime, len(runs)))
-	}
 	return s
 }
 

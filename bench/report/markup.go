@@ -67,13 +67,13 @@ func (m *markup) list(items []string, class string) {
 }
 
 func (m *markup) plot(p plot) {
-	m.add(`<figure id="%s"><figcaption><h2>%s</h2>`, p.ID, p.Title)
-	if p.Empty != "" {
-		m.add("%s</figcaption></figure>\n", p.Empty)
+	m.add("<figure><figcaption><h2>Latency by percentile</h2>")
+	if len(p.Lines) == 0 {
+		m.add("No run has samples of latency.</figcaption></figure>\n")
 		return
 	}
-	m.add("%s</figcaption>\n", p.Desc)
-	m.add(`<div class="plot" role="img" aria-label="%s. %s The numbers are in the table below."></div>`, p.Title, p.Desc)
+	m.add("Which share of the datagrams offered arrived within which time. A line ends where the lost ones begin.</figcaption>\n")
+	m.add(`<div class="plot" role="img" aria-label="Latency by percentile. The numbers are in the table below."></div>`)
 	m.add(`<details><summary>Numbers of this plot</summary><div class="scroll">`)
 	m.table(p.numbers())
 	m.add("</div></details></figure>\n")
@@ -105,12 +105,8 @@ func (s *pageData) markup() string {
 			m.add(`<p class="verdict %s">%s%s</p>`+"\n", r.Side, name, r.Verdict)
 		}
 	}
-	m.add(`<noscript><p class="note">The plots need JavaScript; the tables have their numbers.</p></noscript>` + "\n")
-	m.add(`<div class="plots">` + "\n")
-	for _, p := range s.Plots {
-		m.plot(p)
-	}
-	m.add("</div>\n")
+	m.add(`<noscript><p class="note">The plot needs JavaScript; the table below it has its numbers.</p></noscript>` + "\n")
+	m.plot(s.Plot)
 	if len(s.Steps.Rows) > 0 {
 		m.add("<h2>Search</h2>\n")
 	}
@@ -137,10 +133,10 @@ func (s *pageData) markup() string {
 	}
 	m.add("</main>\n<footer>Latency counts from the time at which a datagram was meant to be sent. " +
 		"Figures of different machines must not be compared; ratios within one machine may.</footer>\n")
-	plots, err := json.Marshal(s.Plots) // which escapes <, > and &
+	plot, err := json.Marshal(s.Plot) // which escapes <, > and &
 	if err != nil {
 		panic(err) // the data are texts and numbers
 	}
-	fmt.Fprintf(&m, "<script>\nconst plots = %s;\n/*\n%s*/\n%s%s\n</script>\n</body>\n</html>\n", plots, uPlotLicense, uPlot, script)
+	fmt.Fprintf(&m, "<script>\nconst plot = %s;\n/*\n%s*/\n%s%s\n</script>\n</body>\n</html>\n", plot, uPlotLicense, uPlot, script)
 	return m.String()
 }

@@ -321,8 +321,8 @@ func TestVerdictOfSearch(t *testing.T) {
 func TestHTMLOfSearch(t *testing.T) {
 	runs := searchRuns(bench.LimitServer)
 	elements, text := parse(t, render(t, runs...))
-	// Percentiles, and two for each run; the facts that all share, and the result.
-	if n := count(elements, "figure"); n != 1+2*len(runs) || count(elements, "section") != 2 || strings.Contains(text, "differ in") {
+	// The facts that all share, and the result.
+	if n := count(elements, "figure"); n != 1 || count(elements, "section") != 2 || strings.Contains(text, "differ in") {
 		t.Errorf("%d plots and %d cards, with remarks on steps", n, count(elements, "section"))
 	}
 	for _, want := range []string{"Steps of the search", "failed (loss<0.1%, all sent in time)", "interrupted", verdict(runs[0])} {

@@ -17,7 +17,7 @@ var fileFormats = []struct {
 }{
 	{"json", "write the result to `FILE`, for ferry bench compare and gobench; " +
 		"- for standard output, with the report on standard error", report.Write},
-	{"html", "write a page with plots to `FILE`; - as above", func(w io.Writer, runs ...bench.Result) error { return report.HTML(w, runs) }},
+	{"html", "write a page with a plot to `FILE`; - as above", func(w io.Writer, runs ...bench.Result) error { return report.HTML(w, runs) }},
 }
 
 // files are names of files by the flag of their format.
