@@ -29,7 +29,7 @@ func runTURN(t *testing.T, cfg Config, turn benchrig.TURNConfig) Result {
 	return r
 }
 
-// TestTURN: what is offered arrives by coturn in each shape, over both families and over DTLS.
+// TestTURN: what is offered arrives by coturn in each shape, over both families and over DTLS, and keep-alives are answered.
 func TestTURN(t *testing.T) {
 	port, log := testkit.Coturn(t, "--allow-loopback-peers")
 	ipv4, ipv6 := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port), netip.AddrPortFrom(netip.IPv6Loopback(), port)
@@ -41,18 +41,22 @@ func TestTURN(t *testing.T) {
 		"star":    {Config{Shape: ShapeStar, Matches: 3, Players: 5}, ipv4},
 		"up":      {Config{Shape: ShapeStar, Matches: 2, Players: 3, Direction: DirectionUp}, ipv4},
 		"traffic": {Config{Matches: 2, Traffic: "movement-20p-30hz", Players: 5}, ipv4},
+		"idle":    {Config{Shape: ShapeIdle, Matches: 10, Endpoints: EndpointConfig{Keepalive: 50 * time.Millisecond}}, ipv4},
 		"ipv6":    {Config{Matches: 10, Endpoints: EndpointConfig{Family: FamilyIPv6}}, ipv6},
 		"dtls":    {Config{Matches: 40, Endpoints: EndpointConfig{Transport: TransportDTLS}}, ipv4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.cfg.Duration = 200 * time.Millisecond
-			if c.cfg.Traffic == "" {
+			if c.cfg.Traffic == "" && c.cfg.Shape != ShapeIdle {
 				c.cfg.Rate = 1000
 			}
 			r := runTURN(t, c.cfg, benchrig.TURNConfig{Server: c.server})
 			if r.Delivered == 0 || 2*r.Lost > r.Sent || r.Misdelivered+r.Corrupt+r.Duplicated > 0 || len(r.Errors) > 0 {
 				t.Errorf("delivered %d of %d, misdelivered %d, corrupt %d, twice %d, errors %v\n%s",
 					r.Delivered, r.Sent, r.Misdelivered, r.Corrupt, r.Duplicated, r.Errors, log)
+			}
+			if k := r.Keepalives; c.cfg.Shape == ShapeIdle && (k.Answered == 0 || k.Answered > k.Sent || k.Latency.Samples == 0) {
+				t.Errorf("keep-alives: %+v", k)
 			}
 		})
 	}
