@@ -193,7 +193,6 @@ func (g *generator) sendCredits(now int64) int {
 
 func (g *generator) accountBatch(socket int32, n int) {
 	s, now := g.rig.Sockets[socket], sock.Now()
-	g.recorder.recordReceived(n, now)
 	for i := range n {
 		from, pkt, truncated := s.Conn.At(i)
 		g.accountDatagram(socket, s, from, pkt, truncated, now)

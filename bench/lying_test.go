@@ -83,7 +83,7 @@ func (l lyingRelay) simulate(t *testing.T, cfg Config) Result {
 		events = append(events, event{left, func() {
 			g.recorder.expectDelivery(g.flows[i].to, due)
 			o.dues, o.portion = append(o.dues, due), g.recorder.portionOf(due)
-			g.recorder.recordSent(o, 1, benchrig.SendResult{}, left)
+			g.recorder.recordSent(o, benchrig.SendResult{}, left)
 		}})
 		copies := deliver(relayTime)
 		if l.relay != nil {
@@ -286,7 +286,7 @@ func TestLagOfABatch(t *testing.T) {
 	for n := range late {
 		g.sender.queue(0, g.cfg.Payload, g.times.measure+int64(n)*1e6)
 	}
-	g.recorder.recordSent(o, late, benchrig.SendResult{}, g.times.measure+late*1e6)
+	g.recorder.recordSent(o, benchrig.SendResult{}, g.times.measure+late*1e6)
 	lag := newLatency(g.recorder.interval.lag, 0, false)
 	within2(t, "samples", lag.Samples, late)
 	within2(t, "least", lag.Min, time.Millisecond)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -24,11 +23,10 @@ import (
 const clockTick = 10 * time.Millisecond
 
 type processSample struct {
-	at                     int64 // ns of sock.Now
-	threads                map[int]procfs.ProcSchedstat
-	allowed                map[int][]uint64 // processors, by thread
-	stat                   procfs.ProcStat
-	voluntary, involuntary uint64
+	at      int64 // ns of sock.Now
+	threads map[int]procfs.ProcSchedstat
+	allowed map[int][]uint64 // processors, by thread
+	stat    procfs.ProcStat
 }
 
 func readProcess(pid int) (processSample, error) {
@@ -47,8 +45,6 @@ func readProcess(pid int) (processSample, error) {
 		}
 		s.threads[thread.PID] = run
 		if status, err := thread.NewStatus(); err == nil {
-			s.voluntary += status.VoluntaryCtxtSwitches
-			s.involuntary += status.NonVoluntaryCtxtSwitches
 			s.allowed[thread.PID] = status.CpusAllowedList
 		}
 	}
@@ -99,9 +95,8 @@ func ownsPort(pid int, protocol string, port uint16) (owns, known bool) {
 func processUse(pid int, a, b processSample, datagrams uint64) process {
 	p := process{
 		PID: pid, Wall: time.Duration(b.at - a.at), Datagrams: datagrams, RSS: uint64(b.stat.ResidentMemory()), Threads: len(b.threads),
-		User:      time.Duration(b.stat.UTime-a.stat.UTime) * clockTick,
-		System:    time.Duration(b.stat.STime-a.stat.STime) * clockTick,
-		Voluntary: b.voluntary - min(a.voluntary, b.voluntary), Involuntary: b.involuntary - min(a.involuntary, b.involuntary),
+		User:   time.Duration(b.stat.UTime-a.stat.UTime) * clockTick,
+		System: time.Duration(b.stat.STime-a.stat.STime) * clockTick,
 	}
 	for tid, now := range b.threads {
 		p.Run += time.Duration(now.RunningNanoseconds - a.threads[tid].RunningNanoseconds)
@@ -169,17 +164,11 @@ func thisMachine() Machine {
 	host, _ := os.Hostname()
 	model, cores := readProcessors()
 	m := Machine{
-		Host: shortHash(host), CPU: model, Cores: cores,
+		CPU: model, Cores: cores,
 		Kernel:   readLine("/proc/sys/kernel/osrelease"),
 		OS:       runtime.GOOS + "/" + runtime.GOARCH,
 		Go:       runtime.Version(),
 		Governor: readLine("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-	}
-	files, _ := filepath.Glob("/sys/devices/system/cpu/vulnerabilities/*")
-	for _, name := range files {
-		if line := readLine(name); strings.HasPrefix(line, "Mitigation") {
-			m.Mitigations = append(m.Mitigations, filepath.Base(name)+": "+line)
-		}
 	}
 	m.ID = shortHash(host, m.CPU, strconv.Itoa(cores), m.Kernel, m.OS)
 	return m

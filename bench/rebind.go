@@ -10,7 +10,6 @@ import (
 type Recovery struct {
 	Endpoints uint64 `json:"endpoints"` // that got an ERROR 3, or whose connection ended
 	Bound     uint64 `json:"bound"`     // of them, those that are bound again
-	BindsSent uint64 `json:"bindsSent"`
 	// Latency is from the first ERROR 3, or the end of the connection, to the answer to a BIND.
 	Latency Latency `json:"latency"`
 	// Duration is from the first ERROR 3 or end of all to the last answer.
@@ -26,7 +25,6 @@ type rebinder struct {
 	due     []int32              // to bind
 	first   int64                // ns of sock.Now; 0: there was none
 	last    int64
-	sent    uint64
 	bound   uint64
 	latency *hdrhistogram.Histogram
 }
@@ -83,7 +81,7 @@ func (b *rebinder) report() *Recovery {
 		return nil
 	}
 	return &Recovery{
-		Endpoints: uint64(len(b.state)), Bound: b.bound, BindsSent: b.sent,
+		Endpoints: uint64(len(b.state)), Bound: b.bound,
 		Latency: newLatency(b.latency, uint64(len(b.state))-b.bound, true), Duration: time.Duration(max(b.last-b.first, 0)),
 	}
 }
@@ -93,7 +91,6 @@ func (b *rebinder) send(s *sender) int {
 	for _, ep := range b.due[:n] {
 		if pkt := s.rig.Endpoints[ep].Rebind; pkt != nil {
 			s.add(int(ep), pkt)
-			b.sent++
 		}
 	}
 	b.due = append(b.due[:0], b.due[n:]...)

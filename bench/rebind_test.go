@@ -18,7 +18,6 @@ func TestRebinder(t *testing.T) {
 		if len(b.due) != len(want) {
 			t.Errorf("due %v, want %v", b.due, want)
 		}
-		b.sent += uint64(len(b.due))
 		b.due = b.due[:0]
 	}
 	b.answer(3, 500*ms) // to a BIND of BindRate
@@ -38,7 +37,7 @@ func TestRebinder(t *testing.T) {
 	b.mismatch(9, 4100*ms) // never answered
 	due(9)
 	r := b.report()
-	if r.Endpoints != 3 || r.Bound != 2 || r.BindsSent != 5 || r.Latency.Samples != 3 || r.Duration != 3005*time.Millisecond {
+	if r.Endpoints != 3 || r.Bound != 2 || r.Latency.Samples != 3 || r.Duration != 3005*time.Millisecond {
 		t.Errorf("%+v", r)
 	}
 	if max := r.Latency.Max; max < 1009*time.Millisecond || max > 1012*time.Millisecond {

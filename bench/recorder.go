@@ -65,11 +65,10 @@ type recorder struct {
 
 // counters are of the measured interval, unless a field says otherwise.
 type counters struct {
-	duplicated, reordered, late                  uint64
-	corrupt, misdelivered                        uint64
-	sendCalls, sendEntries, recvCalls, recvSlots uint64
-	busy                                         int64  // ns
-	arrived                                      uint64 // whole run
+	duplicated, reordered, late uint64
+	corrupt, misdelivered       uint64
+	busy                        int64  // ns
+	arrived                     uint64 // whole run
 }
 
 // second has the counters of one second by the clock. They are final once
@@ -120,7 +119,7 @@ func (r *recorder) endRound(began int64, moved bool) {
 	r.live.arrived.Store(r.count.arrived)
 }
 
-func (r *recorder) recordSent(o *outgoing, n int, res benchrig.SendResult, now int64) {
+func (r *recorder) recordSent(o *outgoing, res benchrig.SendResult, now int64) {
 	load := uint64(len(o.dues))
 	failed := min(uint64(res.Failed), load)
 	blocked := min(uint64(res.Blocked), load-failed)
@@ -129,20 +128,11 @@ func (r *recorder) recordSent(o *outgoing, n int, res benchrig.SendResult, now i
 		p.queued += load
 		p.failed += failed
 		p.blocked += blocked
-		r.count.sendCalls++
-		r.count.sendEntries += uint64(n)
 		for _, due := range o.dues {
 			record(p.lag, now-due)
 		}
 	}
 	o.used, o.dues, o.portion = 0, o.dues[:0], nil
-}
-
-func (r *recorder) recordReceived(n int, now int64) {
-	if now >= r.times.measure && now < r.times.end {
-		r.count.recvCalls++
-		r.count.recvSlots += uint64(n)
-	}
 }
 
 func (r *recorder) recordArrival(f *flow, st *stamp, now int64) arrival {

@@ -22,8 +22,8 @@ type Result struct {
 	Machine Machine   `json:"machine"`
 	Dialect string    `json:"dialect"` // Dialect.Name: "ferry", "swap", ...
 	Limits  string    `json:"limits"`  // Config.Label.Limits
-	// Setup is the cost of making all endpoints ready: Duration, Requests of an HTTP API, datagrams
-	// (Handshake), and the server's memory before and after it (RSSBefore, RSSAfter).
+	// Setup is the cost of making all endpoints ready: Duration, and the server's memory before and after
+	// it (RSSBefore, RSSAfter).
 	Setup setup `json:"setup"`
 	Load  Load  `json:"load"`
 
@@ -84,15 +84,12 @@ type Result struct {
 // with different IDs must not be compared.
 type Machine struct {
 	ID       string `json:"id"`       // hash of host name, CPU model, cores and kernel
-	Host     string `json:"host"`     // hash of the host name, 16 hex digits
 	CPU      string `json:"cpu"`      // model name
 	Cores    int    `json:"cores"`    // logical processors online
 	Kernel   string `json:"kernel"`   // release
 	OS       string `json:"os"`       // GOOS/GOARCH
 	Go       string `json:"go"`       // version of the generator's toolchain
 	Governor string `json:"governor"` // cpufreq governor, empty if there is none
-	// Mitigations are those of /sys/devices/system/cpu/vulnerabilities.
-	Mitigations []string `json:"mitigations,omitempty"`
 }
 
 // Load repeats the Config.
@@ -105,7 +102,6 @@ type Load struct {
 	Players   int           `json:"players"` // per match, the host not counted
 	Endpoints int           `json:"endpoints"`
 	Flows     int           `json:"flows"`
-	Sockets   int           `json:"sockets"` // of the generator
 	Rate      float64       `json:"rate"`    // datagrams/s in all, 0 in a closed loop
 	Window    int           `json:"window"`  // per flow, 0 in an open loop
 	Payload   int           `json:"payload"` // bytes, without the dialect's header
@@ -119,16 +115,12 @@ type Load struct {
 	BindRate float64 `json:"bindRate"`
 	ChurnLoad
 
-	// Traffic is that of Config; Payload is its largest size then, and MeanPayload the mean.
-	Traffic     string  `json:"traffic,omitempty"`
-	MeanPayload float64 `json:"meanPayload,omitempty"`
+	Traffic string `json:"traffic,omitempty"` // that of Config; Payload is its largest size then
 }
 
 // setup has the cost of making all endpoints ready.
 type setup struct {
 	Duration  time.Duration `json:"durationNs"`
-	Requests  uint64        `json:"requests"`  // calls of an HTTP API
-	Handshake uint64        `json:"handshake"` // datagrams sent to bind and connect
 	RSSBefore uint64        `json:"rssBefore"` // of the server, bytes; 0 without Config.Server.PID
 	RSSAfter  uint64        `json:"rssAfter"`
 }
@@ -164,10 +156,8 @@ type process struct {
 	// NoSocket is true if the process has no socket with the relay's port.
 	NoSocket bool `json:"noSocket,omitempty"`
 
-	RSS         uint64 `json:"rss"`         // bytes, at the end
-	Threads     int    `json:"threads"`     // at the end
-	Voluntary   uint64 `json:"voluntary"`   // context switches: waited
-	Involuntary uint64 `json:"involuntary"` // context switches: was preempted
+	RSS     uint64 `json:"rss"`     // bytes, at the end
+	Threads int    `json:"threads"` // at the end
 }
 
 // IsServer reports whether the figures of the process are those of the server.
@@ -182,11 +172,7 @@ type Generator struct {
 	// Lag is how late each datagram was handed to the kernel, from its intended time.
 	Lag Latency `json:"lag"`
 	// Drops are those of the generator's own sockets: not the server's loss.
-	Drops      uint64  `json:"drops"`
-	SendCalls  uint64  `json:"sendCalls"`  // rounds of sendmmsg in the measured interval
-	SendBatch  float64 `json:"sendBatch"`  // datagrams per call that sent some
-	RecvBatch  float64 `json:"recvBatch"`  // datagrams per call that got some
-	ReadBuffer int     `json:"readBuffer"` // granted per socket, bytes; 0 over TCP
+	Drops uint64 `json:"drops"`
 }
 
 // System has the counters of the whole machine over the measured interval.
@@ -264,19 +250,15 @@ func newResult(cfg *Config, d benchrig.Dialect, p *benchrig.Plan) Result {
 }
 
 func (cfg *Config) load(p *benchrig.Plan) Load {
-	l := Load{
+	return Load{
 		Shape: cfg.Shape, Transport: cfg.Endpoints.Transport, Family: cfg.Endpoints.Family, Direction: cfg.Direction,
 		Matches: cfg.Matches, Players: cfg.Players,
-		Endpoints: p.Len() - p.Spare*(1+p.Players), Flows: cfg.liveFlows(p), Sockets: p.Sockets,
+		Endpoints: p.Len() - p.Spare*(1+p.Players), Flows: cfg.liveFlows(p),
 		Rate: cfg.Rate, Window: cfg.Window, Payload: cfg.Payload,
 		Duration: cfg.Duration, Warmup: cfg.Warmup, Drain: cfg.Drain, Keepalive: cfg.Endpoints.Keepalive,
 		Pinned: cfg.Generator.Pin, CPU: cfg.Generator.CPU,
-		BindRate: cfg.BindRate, ChurnLoad: cfg.Churn,
+		BindRate: cfg.BindRate, ChurnLoad: cfg.Churn, Traffic: cfg.Traffic,
 	}
-	if cfg.traffic != nil {
-		l.Traffic, l.MeanPayload = cfg.Traffic, cfg.traffic.meanSize()
-	}
-	return l
 }
 
 func (g *generator) collect(r *Result, o *observer) {
@@ -300,12 +282,10 @@ func (g *generator) collect(r *Result, o *observer) {
 }
 
 func (g *generator) usage(o *observer, r *Result) {
-	c, drops := &g.recorder.count, g.recorder.drops()
-	r.Generator.Drops, r.Generator.SendCalls = drops-g.recorder.dropped, c.sendCalls
-	r.Generator.SendBatch, r.Generator.RecvBatch = ratio(c.sendEntries, c.sendCalls), ratio(c.recvSlots, c.recvCalls)
-	r.Generator.ReadBuffer = g.rig.Sockets[0].Conn.ReadBuffer()
+	drops := g.recorder.drops()
+	r.Generator.Drops = drops - g.recorder.dropped
 	if r.Measured > 0 {
-		r.Generator.Busy = float64(c.busy) / float64(r.Measured)
+		r.Generator.Busy = float64(g.recorder.count.busy) / float64(r.Measured)
 	}
 	last := len(o.readings) - 1
 	if last < 1 {

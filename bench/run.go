@@ -31,8 +31,8 @@ type testbed struct {
 	plan    benchrig.Plan
 	dialect benchrig.Dialect
 	rig     *benchrig.Rig
-	setup   setup // without Handshake, which the rig counts
-	another bool  // the process of ServerPID has no socket of the relay
+	setup   setup
+	another bool // the process of ServerPID has no socket of the relay
 }
 
 // openTestbed uses the family of the relay's endpoints if the configuration names none and they have only one.
@@ -81,7 +81,7 @@ func (b *testbed) open(ctx context.Context) (err error) {
 	if b.rig, err = b.dialect.Open(ctx, b.plan); err != nil {
 		return fmt.Errorf("bench: set up %s: %w", b.dialect.Name(), err)
 	}
-	b.setup = setup{Duration: time.Since(begin), Requests: b.rig.Requests, RSSBefore: before}
+	b.setup = setup{Duration: time.Since(begin), RSSBefore: before}
 	if b.cfg.Server.PID != 0 {
 		b.setup.RSSAfter, err = readRSS(b.cfg.Server.PID)
 	}
@@ -145,7 +145,6 @@ func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 		return Result{}, err
 	}
 	res.Setup = b.setup
-	res.Setup.Handshake = b.rig.Handshakes
 	g.collect(&res, o)
 	res.Server.NoSocket = b.another && res.Server.PID != 0
 	if cfg.Server.Metrics != nil {

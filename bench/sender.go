@@ -83,12 +83,11 @@ func (s *sender) flushAll() {
 }
 
 func (s *sender) flush(o *outgoing) {
-	n := o.batch.Len()
-	if n == 0 {
+	if o.batch.Len() == 0 {
 		return
 	}
 	res := o.conn.Send(o.batch)
-	s.recorder.recordSent(o, n, res, sock.Now())
+	s.recorder.recordSent(o, res, sock.Now())
 }
 
 // outgoing is the batch of one socket. The generator's goroutine owns it.

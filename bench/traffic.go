@@ -28,15 +28,6 @@ type trafficDatagram struct {
 // rate returns the datagrams per second of one match.
 func (t *traffic) rate() float64 { return float64(len(t.datagrams)) / t.cycle.Seconds() }
 
-// meanSize returns the mean of the sizes in bytes.
-func (t *traffic) meanSize() float64 {
-	sum := 0
-	for i := range t.datagrams {
-		sum += int(t.datagrams[i].size)
-	}
-	return ratio(uint64(sum), uint64(len(t.datagrams)))
-}
-
 func (cfg *Config) setTraffic() (err error) {
 	if cfg.Traffic == "" {
 		return nil

@@ -123,9 +123,6 @@ func limitsOff(profile string) bool {
 	return slices.Contains([]string{"off", "off,", "none", "dev"}, word)
 }
 
-// mitigations is the name of the longest fact.
-const mitigations = "mitigations"
-
 type fact struct{ Name, Value string }
 
 func facts(r bench.Result) []fact {
@@ -145,9 +142,6 @@ func facts(r bench.Result) []fact {
 	}
 	if r.Machine.Governor != "" {
 		list = append(list, fact{"governor", r.Machine.Governor})
-	}
-	if len(r.Machine.Mitigations) > 0 {
-		list = append(list, fact{mitigations, strings.Join(r.Machine.Mitigations, "; ")})
 	}
 	for i := range list {
 		list[i].Value = printable.Line(cmp.Or(list[i].Value, dash))
@@ -195,7 +189,7 @@ func loadText(r bench.Result) string {
 		cmp.Or(string(l.Shape), dash), transportText(l), paceText(l), UnitCount.Format(float64(l.Matches)), UnitCount.Format(float64(l.Players)),
 		UnitCount.Format(float64(l.Flows)), cmp.Or(string(l.Direction), dash), l.Payload, r.WireBytes, l.Duration, l.Warmup)
 	if l.Traffic != "" {
-		text += fmt.Sprintf(", traffic %s (payload %s B in the mean)", printable.Line(l.Traffic), digits(l.MeanPayload))
+		text += ", traffic " + printable.Line(l.Traffic)
 	}
 	if l.BindRate > 0 {
 		text += ", with " + UnitRate.Format(l.BindRate) + " BINDs"

@@ -17,17 +17,17 @@ func sample(name string, slower float64) bench.Result {
 		Started: time.Date(2026, 11, 21, 2, 3, 4, 0, time.UTC),
 		Machine: bench.Machine{ID: "c0ffee", CPU: "Some CPU", Cores: 2, Kernel: "6.1.0", OS: "linux/amd64", Go: "go1.26"},
 		Load: bench.Load{Shape: bench.ShapePairs, Direction: bench.DirectionBoth, Matches: 200, Players: 1,
-			Endpoints: 400, Flows: 400, Sockets: 1, Rate: 20000, Payload: 112, Duration: 10 * time.Second, Warmup: 2 * time.Second, Pinned: true},
+			Endpoints: 400, Flows: 400, Rate: 20000, Payload: 112, Duration: 10 * time.Second, Warmup: 2 * time.Second, Pinned: true},
 		Offered: 200000, Sent: 200000, Delivered: 199950, Lost: 50, Reordered: 7,
 		OfferedRate: 20000, DeliveredRate: 19995 / slower, LossRatio: 0.00025, WireBytes: 150,
 		System: bench.System{User: 5 * time.Second, Kernel: 7 * time.Second, SoftIRQ: time.Second, Idle: 7 * time.Second, RcvbufErrors: 43},
 		Valid:  true, Causes: []bench.Cause{{Limit: bench.LimitServer, Reason: "50 datagrams were lost."}},
 		Errors: map[string]uint64{"foreign": 3},
 	}
-	r.Setup.Duration, r.Setup.Requests, r.Setup.Handshake, r.Setup.RSSBefore, r.Setup.RSSAfter = us(250000), 600, 800, 20<<20, 22<<20
+	r.Setup.Duration, r.Setup.RSSBefore, r.Setup.RSSAfter = us(250000), 20<<20, 22<<20
 	p := &r.Server
 	p.PID, p.Run, p.User, p.System, p.Wall = 4242, us(720000), us(200000), us(520000), 10*time.Second
-	p.Datagrams, p.PerDatagram, p.RSS, p.Threads, p.Voluntary = 199950, 3600.9*slower, 23<<20, 6, 100000
+	p.Datagrams, p.PerDatagram, p.RSS, p.Threads = 199950, 3600.9*slower, 23<<20, 6
 	r.Gaps = &bench.Gaps{Longest: us(1700), Endpoint: us(21000), Endpoints: 400}
 	r.Generator.Lag = bench.Latency{Samples: 200000, P99: us(11)}
 	r.Generator.Busy = 0.4

@@ -27,9 +27,7 @@ func Text(w io.Writer, r bench.Result) error {
 	fmt.Fprintln(&b)
 	var rows [][]string
 	for _, f := range facts(r) {
-		if f.Name != mitigations { // The page shows them.
-			rows = append(rows, []string{f.Name, f.Value})
-		}
+		rows = append(rows, []string{f.Name, f.Value})
 	}
 	writeRows(&b, rows)
 	fmt.Fprintln(&b)
@@ -110,7 +108,6 @@ type figure struct {
 func figures(r bench.Result) []figure {
 	got, server := r.Latency.Samples > 0, r.Server.IsServer()
 	arrived := float64(r.Server.Datagrams)
-	switches := float64(r.Server.Voluntary + r.Server.Involuntary)
 	gaps := cmp.Or(r.Gaps, &bench.Gaps{})
 	list := []figure{
 		newFigure("offered", UnitRate, r.OfferedRate, true),
@@ -132,7 +129,6 @@ func figures(r bench.Result) []figure {
 		{"endpoints that got nothing", UnitCount, float64(gaps.Absent), gaps.Absent > 0, false},
 		{"server CPU per datagram", UnitTime, r.Server.PerDatagram, server && arrived > 0, false},
 		{"server CPU", UnitShare, quotient(float64(r.Server.Run), float64(r.Server.Wall)), server && r.Server.Wall > 0, false},
-		{"server context switches per datagram", UnitNumber, quotient(switches, arrived), server && arrived > 0, false},
 		{"server memory (RSS)", UnitBytes, float64(r.Server.RSS), server, false},
 		{"server memory growth per endpoint", UnitBytes, perEndpoint(r), server && r.Setup.RSSBefore > 0 && r.Setup.RSSAfter > r.Setup.RSSBefore+
 			minGrowth && r.Load.Endpoints > 0, false},
@@ -275,12 +271,11 @@ type Unit uint8
 
 // The units of figures.
 const (
-	UnitNumber Unit = iota // a plain number
-	UnitCount              // a whole number of things
-	UnitRate               // things per second
-	UnitTime               // nanoseconds
-	UnitShare              // 0 to 1, written in percent
-	UnitBytes              // bytes, written in binary multiples
+	UnitCount Unit = iota // a whole number of things
+	UnitRate              // things per second
+	UnitTime              // nanoseconds
+	UnitShare             // 0 to 1, written in percent
+	UnitBytes             // bytes, written in binary multiples
 )
 
 // dash is the text of a value that was not measured.
@@ -303,10 +298,8 @@ func (u Unit) Format(v float64) string {
 		return scaled(v, 1000, "ns", "µs", "ms", "s")
 	case UnitShare:
 		return percent(v)
-	case UnitBytes:
-		return scaled(v, 1024, "B", "KiB", "MiB", "GiB", "TiB")
 	}
-	return digits(v)
+	return scaled(v, 1024, "B", "KiB", "MiB", "GiB", "TiB")
 }
 
 // digits formats v with at least three digits and no exponent.

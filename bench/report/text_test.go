@@ -105,8 +105,8 @@ func TestUnits(t *testing.T) {
 		{UnitRate, 20000, "20,000/s"}, {UnitRate, 0.5, "0.50/s"}, {UnitRate, 19995.5, "19,996/s"},
 		{UnitShare, 0, "0 %"}, {UnitShare, 0.00025, "0.025 %"}, {UnitShare, 0.5, "50.0 %"}, {UnitShare, 1, "100 %"}, {UnitShare, 1e-7, "1e-05 %"},
 		{UnitBytes, 512, "512 B"}, {UnitBytes, 23 << 20, "23.0 MiB"}, {UnitBytes, 5242.88, "5.12 KiB"},
-		{UnitNumber, math.NaN(), "–"}, {UnitTime, float64(bench.Never), "never (lost)"}, {UnitTime, math.Inf(1), "–"},
-		{UnitNumber, 0.001, "0.001"},
+		{UnitRate, math.NaN(), "–"}, {UnitTime, float64(bench.Never), "never (lost)"}, {UnitTime, math.Inf(1), "–"},
+		{UnitRate, 0.001, "0.001/s"},
 	} {
 		if got := tc.unit.Format(tc.v); got != tc.want {
 			t.Errorf("%v of unit %d: got %q, want %q", tc.v, tc.unit, got, tc.want)

@@ -57,12 +57,11 @@ type ferryTicket struct {
 }
 
 // ferrySetup reserves, binds and connects all endpoints. The goroutine of Open owns
-// it except for requests, which the goroutines that reserve count.
+// it.
 type ferrySetup struct {
-	f        *Ferry
-	rig      *Rig
-	peers    []ferryPeer
-	requests atomic.Uint64
+	f     *Ferry
+	rig   *Rig
+	peers []ferryPeer
 
 	ready     int
 	inFlight  int
@@ -106,10 +105,6 @@ func (s *ferrySetup) reserve(ctx context.Context, cancel context.CancelCauseFunc
 
 func (s *ferrySetup) reserveMatch(ctx context.Context, m int, tickets chan<- ferryTicket) error {
 	return s.f.reserveMatch(ctx, s.rig.Plan.Players, func(place int, r reservation) error {
-		s.requests.Add(1)
-		if place == 0 {
-			s.requests.Add(1) // the join code
-		}
 		select {
 		case tickets <- ferryTicket{s.first(m) + place, r}:
 			return nil
@@ -120,7 +115,7 @@ func (s *ferrySetup) reserveMatch(ctx context.Context, m int, tickets chan<- fer
 }
 
 func (s *ferrySetup) bindAll(ctx context.Context, tickets <-chan ferryTicket) error {
-	err := s.rig.Await(ctx,
+	return s.rig.Await(ctx,
 		func() bool { return s.ready == s.first(s.rig.Plan.Matches-s.rig.Plan.Spare) },
 		func(now time.Time) error {
 			var err error
@@ -139,8 +134,6 @@ func (s *ferrySetup) bindAll(ctx context.Context, tickets <-chan ferryTicket) er
 			})
 			return errors.Join(err, s.retry(now))
 		}, s.handle)
-	s.rig.Requests = s.requests.Load()
-	return err
 }
 
 func (s *ferrySetup) first(match int) int { return match * (1 + s.rig.Plan.Players) }

@@ -19,8 +19,6 @@ type PacketConn interface {
 	At(i int) (from endpoint.Endpoint, pkt []byte, truncated bool)
 	// Drops returns how many datagrams the kernel dropped since the socket was opened.
 	Drops() uint64
-	// ReadBuffer is that of the kernel in bytes, 0 if it differs by endpoint.
-	ReadBuffer() int
 	Close() error
 }
 
@@ -54,7 +52,5 @@ func (c *udpConn) TryRecv() (int, error) { return c.conn.TryRecv(c.recv) }
 func (c *udpConn) At(i int) (endpoint.Endpoint, []byte, bool) { return c.recv.At(i) }
 
 func (c *udpConn) Drops() uint64 { return c.conn.Stats().KernelDrops }
-
-func (c *udpConn) ReadBuffer() int { return c.group.Capabilities().ReadBuffer }
 
 func (c *udpConn) Close() error { return c.group.Close() }

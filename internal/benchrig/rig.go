@@ -21,10 +21,6 @@ type Rig struct {
 	Sockets   []*Socket
 	Endpoints []Endpoint // as numbered in the Plan
 	Flows     []Flow     // flow i is Plan.Flows[i]
-	// Requests is the number of calls of an HTTP API that Open made; the Dialect counts it.
-	Requests uint64
-	// Handshakes is the number of datagrams that SendTo sent.
-	Handshakes uint64
 
 	// Sized is true if each Prefix ends with the length of the payload, u16, or is empty.
 	Sized bool
@@ -238,7 +234,6 @@ func (r *Rig) send(ep int, dst netip.AddrPort, pkt []byte) error {
 	e := &r.Endpoints[ep]
 	s := r.Sockets[e.Socket]
 	s.tx.Add(endpoint.UDP(dst, e.Local, 0), pkt)
-	r.Handshakes++
 	switch res := s.Conn.Send(s.tx); {
 	case res.Blocked > 0:
 		return fmt.Errorf("bench: the relay at %v ended the connection from %v", dst, e.Addr)

@@ -429,9 +429,6 @@ func (c *streams) At(i int) (endpoint.Endpoint, []byte, bool) {
 // Drops returns 0: TCP drops nothing.
 func (c *streams) Drops() uint64 { return 0 }
 
-// ReadBuffer returns 0: each connection has its own.
-func (c *streams) ReadBuffer() int { return 0 }
-
 func (c *streams) Close() error {
 	var errs []error
 	for _, s := range c.conns {
