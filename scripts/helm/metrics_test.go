@@ -201,13 +201,14 @@ var notShown = []string{
 	"ferry_websocket_pings_total",     // only keep-alives
 	"ferry_announcer_renewals_total",  // covered by hosts announced and by failures
 	"ferry_announcer_drops_total",
-	"ferry_usage_datagrams_total", // covered by bytes
-	"ferry_player_replaced_total", // part of the allocations that end
-	"ferry_announcer_moves_total", // one for each host migration
-	"ferry_accept_failed_total",   // an alert; the panel of descriptors shows the cause
-	"ferry_tls_certificate_fault", // an alert; the panel of ends shows most of it
-	"ferry_fleet_relay_dead",      // an alert; the panel of relays counts them
-	"ferry_max_seats",             // an alert; a setting, besides which ferry_seats shows what is used
+	"ferry_usage_datagrams_total",         // covered by bytes
+	"ferry_player_replaced_total",         // part of the allocations that end
+	"ferry_announcer_moves_total",         // one for each host migration
+	"ferry_accept_failed_total",           // an alert; the panel of descriptors shows the cause
+	"ferry_tls_certificate_fault",         // an alert; the panel of ends shows most of it
+	"ferry_fleet_relay_dead",              // an alert; the panel of relays counts them
+	"ferry_tls_certificate_start_seconds", // for the alert: with the end, which is shown, it is the lifetime
+	"ferry_max_seats",                     // an alert; a setting, besides which ferry_seats shows what is used
 }
 
 type alertRules struct {
