@@ -96,10 +96,7 @@ func run(ctx context.Context, o options) error {
 
 // plan decides which stages run.
 func (t *tree) plan(o options, stages []stage) (plan []planned, err error) {
-	passed, err := readPassed(t.dir)
-	if o.base != "" {
-		passed, err = readPassedAt(t.dir, o.base)
-	}
+	passed, err := readPassed(t.dir, o.base)
 	if err != nil {
 		return nil, err
 	}

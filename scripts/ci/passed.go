@@ -18,17 +18,16 @@ const passedFile = ".ci/passed"
 // pass is one line of passedFile.
 type pass struct{ digest, commit string }
 
-func readPassed(dir string) (map[string]pass, error) {
-	data, err := os.ReadFile(filepath.Join(dir, passedFile))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+// readPassed reads the file of the work tree or, with a base, as of that commit, so that a change which edits it
+// skips no suite. Without that commit or file, as in a shallow clone, no suite has passed.
+func readPassed(dir, base string) (map[string]pass, error) {
+	if base == "" {
+		data, err := os.ReadFile(filepath.Join(dir, passedFile))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		return parsePassed(data)
 	}
-	return parsePassed(data)
-}
-
-// readPassedAt reads the file as of a commit, so that a change which edits it skips no suite. Without that
-// commit or file, as in a shallow clone, no suite has passed.
-func readPassedAt(dir, base string) (map[string]pass, error) {
 	cmd := exec.Command("git", "show", "--end-of-options", base+":"+passedFile)
 	cmd.Dir = dir
 	data, err := cmd.Output()
@@ -60,7 +59,7 @@ func (t *tree) record(p planned) error {
 	if now, _, err := t.digest(p.stage); err != nil || now != p.digest {
 		return err
 	}
-	all, err := readPassed(t.dir)
+	all, err := readPassed(t.dir, "")
 	if err != nil {
 		return err
 	}
