@@ -225,26 +225,39 @@ func (d dialler) plays(t *testing.T, names []string) {
 		}
 		conn.CloseNow()
 	}
-	calls := d.calls()
-	calls.BaseURL = d.urlAt(names[0])
-	a, err := calls.Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4})
+	m := d.match(t, names[0])
+	m.player.tell(m.host, "by DTLS")
+	m.host.tell(m.player, "by wss")
+}
+
+// acmeMatch is a match of a host by wss and a player by DTLS.
+type acmeMatch struct {
+	calls        *api.Client
+	code         string
+	host, player *player
+}
+
+// match begins one, by calls of the API at a name.
+func (d dialler) match(t *testing.T, name string) (m acmeMatch) {
+	t.Helper()
+	m.calls = d.calls()
+	m.calls.BaseURL = d.urlAt(name)
+	a, err := m.calls.Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.HostConnectionData = a.ConnectionData
-	host := d.join(t, a, "wss")
-	code, err := calls.JoinCode(t.Context(), a.AllocationID)
+	m.host = d.join(t, a, "wss")
+	if m.code, err = m.calls.JoinCode(t.Context(), a.AllocationID); err != nil {
+		t.Fatal(err)
+	}
+	b, err := m.calls.Join(t.Context(), m.code)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := calls.Join(t.Context(), code)
-	if err != nil {
-		t.Fatal(err)
-	}
-	player := d.join(t, b, "dtls")
-	player.connect(host)
-	player.tell(host, "by DTLS")
-	host.tell(player, "by wss")
+	m.player = d.join(t, b, "dtls")
+	m.player.connect(m.host)
+	return m
 }
 
 // TestACMEBehindNAT: a client that connects to an address sends no name. It gets the certificate for the
@@ -290,36 +303,20 @@ func TestACMERenewal(t *testing.T) {
 		s.every, s.renewal = 300*time.Millisecond, 1-1e-9
 	})}
 	first := d.awaits(t, "127.3.0.1")
-	calls := d.calls()
-	calls.BaseURL = d.urlAt("127.3.0.1")
-	h, err := calls.Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.HostConnectionData = h.ConnectionData
-	host := d.join(t, h, "wss")
-	code, err := calls.JoinCode(t.Context(), h.AllocationID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := calls.Join(t.Context(), code)
-	if err != nil {
-		t.Fatal(err)
-	}
-	player := d.join(t, b, "dtls")
-	player.connect(host)
+	m := d.match(t, "127.3.0.1")
 	testkit.Eventually(t, "another certificate", func() bool {
 		x, err := d.presented("127.3.0.1", "127.3.0.1")
 		return err == nil && !x.Equal(first)
 	})
-	player.tell(host, "by DTLS")
-	host.tell(player, "by wss")
-	if b, err = calls.Join(t.Context(), code); err != nil {
+	m.player.tell(m.host, "by DTLS")
+	m.host.tell(m.player, "by wss")
+	b, err := m.calls.Join(t.Context(), m.code)
+	if err != nil {
 		t.Fatal(err)
 	}
 	another := d.join(t, b, "wss")
-	another.connect(host)
-	another.tell(host, "by wss, with another certificate")
+	another.connect(m.host)
+	another.tell(m.host, "by wss, with another certificate")
 	testkit.Eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "renewal=true") })
 }
 

@@ -27,19 +27,12 @@ func TestServeAddress(t *testing.T) {
 			if !testkit.InNamespace(t) {
 				return
 			}
-			testkit.IP(t, "link set lo up")
-			for _, ip := range addresses {
-				testkit.IP(t, "addr add "+ip+" dev lo")
-			}
-			a.HTTPPort = 80
-			a.Start()
+			place := issuedPlace(t, a, addresses...)
 			roots, pool := a.Roots()
 			trusted := filepath.Join(t.TempDir(), "roots.pem")
 			if err := os.WriteFile(trusted, roots, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			place := newPlace(t)
-			place.settle(fmt.Sprintf("advertise: [%s]\nacme: true\nacme_server: %s\n", strings.Join(addresses, ", "), a.URL))
 			if len(addresses) > 1 {
 				place.settle("udp: ['0.0.0.0:7777', '[::]:7777']\nhttp: '[::]:7777'\n")
 			}
@@ -84,4 +77,18 @@ func TestServeAddress(t *testing.T) {
 			play(serve())
 		})
 	}
+}
+
+// issuedPlace starts an authority, and returns a place with acme for addresses that this namespace gets.
+func issuedPlace(t *testing.T, a *acmetest.Authority, addresses ...string) place {
+	t.Helper()
+	testkit.IP(t, "link set lo up")
+	for _, ip := range addresses {
+		testkit.IP(t, "addr add "+ip+" dev lo")
+	}
+	a.HTTPPort = 80
+	a.Start()
+	p := newPlace(t)
+	p.settle(fmt.Sprintf("advertise: [%s]\nacme: true\nacme_server: %s\n", strings.Join(addresses, ", "), a.URL))
+	return p
 }

@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
-	"fmt"
 	"os/exec"
 	"testing"
 
@@ -25,13 +24,8 @@ func TestBrowserAddress(t *testing.T) {
 		return
 	}
 	const address = "203.0.113.7"
-	testkit.IP(t, "link set lo up")
-	testkit.IP(t, "addr add "+address+" dev lo")
-	a.HTTPPort = 80
-	a.Start()
+	place := issuedPlace(t, a, address)
 	_, pool := a.Roots()
-	place := newPlace(t)
-	place.settle(fmt.Sprintf("advertise: %s\nacme: true\nacme_server: %s\n", address, a.URL))
 	cmd := exec.Command(binary, place.command()...)
 	cmd.Env = []string{"SSL_CERT_FILE=" + a.File}
 	relay := ferrytest.Start(t, cmd)
