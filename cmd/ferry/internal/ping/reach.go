@@ -23,7 +23,8 @@ type Reach struct {
 	WebSocket error
 }
 
-// ReachOf tries the first address of host:port in each family, concurrently. An error is that of the name.
+// ReachOf tries the first address of host:port in each family: UDP of both at once, then TCP. An error is that of
+// the name.
 func ReachOf(ctx context.Context, addr string) (all []Reach, err error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
