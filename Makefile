@@ -7,7 +7,7 @@ help: ## this list
 
 .PHONY: demo
 demo: ## a relay, a host and three players in one process
-	$(GO) run ./cmd/ferry demo
+	$(GO) run ./cmd/demo
 
 .PHONY: build
 build: ## bin/ferry

@@ -8,7 +8,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/ferryrelay/ferry/cmd/ferry/internal/demo"
+	"github.com/ferryrelay/ferry/cmd/internal/demo"
 )
 
 func demoCommand(s streams) *cli.Command {

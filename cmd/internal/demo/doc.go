@@ -1,6 +1,6 @@
 // Package demo plays one match through a relay on this machine and counts.
 //
-// It runs the session of ferry demo: a relay as ferry dev runs it, on loopback with free
+// It runs the session of ferry demo: a relay as ferry dev runs it, of package relay, on loopback with free
 // ports; a host and its players, which call the real API over HTTP and use the real
 // protocol over UDP; and the result. Nothing is simulated.
 //

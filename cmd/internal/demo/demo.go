@@ -59,14 +59,14 @@ func Run(ctx context.Context, w io.Writer, o Options) error {
 	defer fail(nil)
 	out := printer{w: w, json: o.JSON}
 
-	relay, err := startRelay(ctx, o, fail)
+	s, err := startServer(ctx, o, fail)
 	if err != nil {
 		return out.finish(Report{}, err)
 	}
-	defer relay.stop()
-	out.line("relay %s", relay.app.Summary())
+	defer s.stop()
+	out.line("relay udp=%v http=%s", s.relay.Engine().Addr(), s.api)
 
-	m := newMatch(relay.app.URL(), o, fail)
+	m := newMatch(s.api, o, fail)
 	defer m.leave()
 	if err := m.gather(ctx); err != nil {
 		return out.finish(m.report(), err)
@@ -74,7 +74,7 @@ func Run(ctx context.Context, w io.Writer, o Options) error {
 	out.line("join code %s", m.code)
 	out.line("%d players have joined; each side sends %d datagrams a second for %v", o.Players, rate, o.Duration)
 	if o.exchanging != nil {
-		o.exchanging(relay.cancel)
+		o.exchanging(s.cancel)
 	}
 	err = m.exchange(ctx)
 	m.leave()
