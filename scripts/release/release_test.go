@@ -123,26 +123,28 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-// TestNPM: the package for npm has the version of the release, the library with its types, and
-// the license.
+// TestNPM: npm installs the package in an empty directory, where a program can import it, and it has its types, the
+// license and the version of the release.
 func TestNPM(t *testing.T) {
 	file := named(t, "ferryrelay-client-*.tgz")
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := unpack(t, z, t.TempDir(), func(*tar.Header) {})
-	for _, want := range []string{"package.json", "LICENSE", "README.md", "dist/index.js", "dist/index.d.ts"} {
-		if names["package/"+want] == "" {
-			t.Errorf("%s is missing", want)
+	game := t.TempDir()
+	run := func(name string, args ...string) {
+		t.Helper()
+		cmd := exec.Command(name, args...)
+		cmd.Dir = game
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", name, err, out)
 		}
 	}
-	text, err := os.ReadFile(names["package/package.json"])
+	run("npm", "install", "--offline", "--no-audit", "--no-fund", file)
+	run("node", "--input-type=module", "--eval", `import { Allocations, Connection } from "@ferryrelay/client"`)
+	installed := filepath.Join(game, "node_modules", "@ferryrelay", "client")
+	for _, want := range []string{"LICENSE", "README.md", "dist/index.d.ts"} {
+		if _, err := os.Stat(filepath.Join(installed, want)); err != nil {
+			t.Error(err)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(installed, "package.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
