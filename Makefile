@@ -360,10 +360,9 @@ capacity: ## what a large machine carries, by a model with measured unit costs
 	$(GO) run ./scripts/capacity
 
 .PHONY: peers-test
-peers-test: ## tests of the separate modules of make peers and netcode-peers (libenet-dev)
+peers-test: ## tests of the module of make peers
 	$(GO) -C scripts/bench/peers vet ./...
 	$(GO) -C scripts/bench/peers test ./...
-	$(GO) -C scripts/bench/netcodepeers vet ./...
 
 .PHONY: openapi-test
 openapi-test: ## a client that oapi-codegen generates from openapi.yaml compiles and works
@@ -390,10 +389,6 @@ manifests: ## write scripts/deploy/kubernetes, and the chart's schema and table 
 release-test: ## a release for this platform twice, byte for byte; the package and the image are used (root, dpkg, rpm, npm)
 	$(GO) -C scripts/release vet ./...
 	$(GO) -C scripts/release test -count=1 .
-
-.PHONY: netcode-peers
-netcode-peers: ## client/netcode next to ENet: processor time and memory per player (libenet-dev)
-	$(GO) -C scripts/bench/netcodepeers run .
 
 .PHONY: clean
 .PHONY: pins
