@@ -153,50 +153,30 @@ const (
 	dtlsHandshake = 22
 	dtlsVersion   = 0xFEFD
 	clientHello   = 1
-	verifyRequest = 3
 	dtlsRandomLen = 32
 	// dtlsHeaders is the length of a record header and a handshake header.
 	dtlsHeaders = 13 + 12
 )
 
 // ClientHello returns the ClientHello of a DTLS 1.2 client with a pre-shared
-// key. A client's first ClientHello has no cookie; the second repeats the
-// random with the server's cookie.
-func ClientHello(random [dtlsRandomLen]byte, cookie []byte) []byte {
-	seq := byte(0)
-	if len(cookie) > 0 {
-		seq = 1
-	}
+// key and without a cookie.
+func ClientHello(random [dtlsRandomLen]byte) []byte {
 	body := binary.BigEndian.AppendUint16(nil, dtlsVersion)
-	body = append(append(body, random[:]...), 0, byte(len(cookie)))
-	body = append(body, cookie...)
+	body = append(append(body, random[:]...), 0, 0)
 	body = append(body, 0, 4, 0x00, 0xA8, 0x00, 0xA9) // both PSK suites with AES-GCM
 	body = append(body, 1, 0)                         // no compression
 	// Extended master secret, renegotiation info, and an unknown extension
 	// that makes the hello as long as that of a real client.
 	body = append(body, 0, 4+5+4+30, 0, 23, 0, 0, 0xFF, 0x01, 0, 1, 0, 0x77, 0x77, 0, 30)
 	body = append(body, make([]byte, 30)...)
-	return plainRecord(seq, append([]byte{clientHello, 0, 0, byte(len(body)), 0, seq, 0, 0, 0, 0, 0, byte(len(body))}, body...))
+	return plainRecord(append([]byte{clientHello, 0, 0, byte(len(body)), 0, 0, 0, 0, 0, 0, 0, byte(len(body))}, body...))
 }
 
 // plainRecord returns an unencrypted handshake record.
-func plainRecord(seq byte, message []byte) []byte {
-	b := []byte{dtlsHandshake, dtlsVersion >> 8, dtlsVersion & 0xFF, 0, 0, 0, 0, 0, 0, 0, seq}
+func plainRecord(message []byte) []byte {
+	b := []byte{dtlsHandshake, dtlsVersion >> 8, dtlsVersion & 0xFF, 0, 0, 0, 0, 0, 0, 0, 0}
 	b = binary.BigEndian.AppendUint16(b, uint16(len(message)))
 	return append(b, message...)
-}
-
-// ParseCookie returns the cookie of a HelloVerifyRequest, or nil if b is
-// another datagram.
-func ParseCookie(b []byte) []byte {
-	if len(b) < dtlsHeaders+3 || b[0] != dtlsHandshake || b[13] != verifyRequest {
-		return nil
-	}
-	n := int(b[dtlsHeaders+2])
-	if len(b) < dtlsHeaders+3+n {
-		return nil
-	}
-	return b[dtlsHeaders+3 : dtlsHeaders+3+n]
 }
 
 // HelloRandom returns a random value for ClientHello.

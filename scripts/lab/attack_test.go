@@ -84,36 +84,16 @@ func TestChecksums(t *testing.T) {
 }
 
 func TestClientHello(t *testing.T) {
-	rng := rand.New(rand.NewPCG(7, 7))
-	for _, cookie := range [][]byte{nil, bytes.Repeat([]byte{5}, 16)} {
-		random := HelloRandom(rng)
-		b := ClientHello(random, cookie)
-		if all, err := recordlayer.UnpackDatagram(b); err != nil || len(all) != 1 {
-			t.Fatalf("%d records: %v", len(all), err)
-		}
-		var hello handshake.MessageClientHello
-		if err := hello.Unmarshal(b[dtlsHeaders:]); err != nil {
-			t.Fatal(err)
-		}
-		if got := hello.Random.MarshalFixed(); got != random || !bytes.Equal(hello.Cookie, cookie) || len(hello.CipherSuiteIDs) != 2 {
-			t.Errorf("pion reads %+v", hello)
-		}
+	random := HelloRandom(rand.New(rand.NewPCG(7, 7)))
+	b := ClientHello(random)
+	if all, err := recordlayer.UnpackDatagram(b); err != nil || len(all) != 1 {
+		t.Fatalf("%d records: %v", len(all), err)
 	}
-}
-
-// TestParseCookie verifies that only a HelloVerifyRequest yields a cookie.
-func TestParseCookie(t *testing.T) {
-	cookie := bytes.Repeat([]byte{9}, 16)
-	verify := plainRecord(0, append([]byte{verifyRequest, 0, 0, 19, 0, 0, 0, 0, 0, 0, 0, 19, 0xFE, 0xFF, 16}, cookie...))
-	if got := ParseCookie(verify); !bytes.Equal(got, cookie) {
-		t.Errorf("found % x", got)
+	var hello handshake.MessageClientHello
+	if err := hello.Unmarshal(b[dtlsHeaders:]); err != nil {
+		t.Fatal(err)
 	}
-	for n := range verify {
-		if ParseCookie(verify[:n]) != nil {
-			t.Errorf("found in %d bytes", n)
-		}
-	}
-	if ParseCookie(ClientHello([dtlsRandomLen]byte{}, cookie)) != nil {
-		t.Error("found in a ClientHello")
+	if got := hello.Random.MarshalFixed(); got != random || len(hello.Cookie) != 0 || len(hello.CipherSuiteIDs) != 2 {
+		t.Errorf("pion reads %+v", hello)
 	}
 }

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -104,24 +102,6 @@ func forgedBindsAndPings(p *player, from netip.AddrPort) func(uint64) []byte {
 		}
 		return ping
 	}
-}
-
-// TestAttackBindFirst verifies that an attacker that has bound the endpoint of a
-// player before the player did cannot take it back.
-func TestAttackBindFirst(t *testing.T) {
-	l := newLab(t, func(c *RelayConfig) { c.Flags = []string{"--bind-timeout", "2m"} })
-	f := l.emptyFleet(l.players(1, 30))
-	next := forgedBindsAndPings(l.allocateHost(l.relay.API(l.net.Clients, 0)), f.joinerAddr(0))
-	in := l.metric(datagramsIn)
-	if err := l.spoofer(l.net.Clients).Send(next(0)); err != nil {
-		t.Fatal(err)
-	}
-	testkit.Eventually(t, "it is taken", func() bool { return l.metric(datagramsIn) > in })
-	l.addMatches(f)
-	l.attackOn(f, attackResult{
-		attack: "forged BINDs and PINGs at an endpoint that was the attacker's", rate: perSecond(1000, "datagrams"), state: "1 allocation",
-	}, func() { l.flood(1000, *attackDuration, next) })
-	l.requireTraffic(f, 10*time.Second)
 }
 
 // TestAttackBind verifies that valid BINDs of another allocation, with the
@@ -233,85 +213,6 @@ func bindBy(conn *wiretest.Conn, p *player, n int) int {
 	return 0
 }
 
-// TestReusedPort verifies that a player is bound within 3 s if its NAT gives it
-// the port of another player that has just fallen silent.
-func TestReusedPort(t *testing.T) {
-	l := newLab(t, nil)
-	backend := l.relay.API(l.net.Clients, 0)
-	former, next := l.allocateHost(backend), l.allocateHost(backend)
-	conn := l.messages(netip.AddrPortFrom(FirstClient, 0))
-	if bindBy(conn, former, 3) == 0 {
-		t.Fatal("the former owner was not bound")
-	}
-	if !exchange(conn, proto.Ping{ID: former.id, Number: 1}.Append(nil), proto.TypePing, returnGoal) {
-		t.Fatal("the former owner got no answer")
-	}
-	begin := time.Now()
-	binds := bindBy(conn, next, 4) // after 0, 1, 2 and 3 s
-	recordAttack(t, attackResult{
-		attack: "none: a NAT reuses the port of a silent player", rate: "1 BIND/s",
-		honest: fmt.Sprintf("bound by BIND %d after %v", binds, time.Since(begin).Round(time.Millisecond)), damage: binds == 0,
-	})
-}
-
-// TestAttackMismatch verifies that PINGs with the ids of hosts from forged
-// sources do not keep hosts from coming back after their address has changed.
-func TestAttackMismatch(t *testing.T) {
-	const perHost, roamPeriods = 1000, 3
-	l := newLab(t, nil)
-	cfg := l.players(6, 30)
-	cfg.Ports, cfg.RoamEvery = 2, returnGoal
-	f, _ := l.fleet(cfg)
-	var pings [][]byte
-	for i := 0; i < len(f.players); i += 2 {
-		pings = append(pings, proto.Ping{ID: f.players[i].id, Number: 1}.Append(nil))
-	}
-	next := l.spoofedPackets(func() []byte { return pings[l.rng.IntN(len(pings))] })
-	before := f.Counts()
-	l.flood(perHost*len(pings), max(*attackDuration, roamPeriods*cfg.RoamEvery), next)
-	got, took := f.Counts().Since(before), f.Roams()
-	f.Mark()
-	testkit.Poll(2*returnGoal, func() bool { return f.Resumed(2*returnGoal) == cfg.Matches })
-	t.Logf("%v; %d roams complete, p50 %v, at most %v", got, len(took), Quantile(took, 0.5), Quantile(took, 1))
-	resumed := f.Resumed(2 * returnGoal)
-	recordAttack(t, attackResult{
-		attack: "forged PINGs with the ids of hosts that roam", rate: perSecond(perHost, "PINGs per host"), p99: Quantile(took, 0.99),
-		honest: fmt.Sprintf("%d of %d roams beyond 3 s, %d of %d matches continue", got.RoamsLate, got.Roams, resumed, cfg.Matches),
-		damage: got.Roams == 0 || got.RoamsLate > 0 || ended(got) || resumed < cfg.Matches,
-	})
-}
-
-// TestAttackMismatchElsewhere verifies the same for a player that comes back
-// from another network.
-func TestAttackMismatchElsewhere(t *testing.T) {
-	const rate = 1000
-	l := newLab(t, nil)
-	p := l.allocateHost(l.relay.API(l.net.Clients, 0))
-	if bindBy(l.messages(netip.AddrPortFrom(FirstClient, 0)), p, 3) == 0 {
-		t.Fatal("not bound")
-	}
-	ping := proto.Ping{ID: p.id, Number: 1}.Append(nil)
-	next := l.spoofedPackets(func() []byte { return ping })
-	l.background(func(ctx context.Context) { l.floodUntil(ctx, rate, next) })
-	time.Sleep(time.Second) // The attack uses up what may be left of a budget.
-	const moves = 4
-	var took []time.Duration
-	at := FirstClient
-	for range moves {
-		at = at.Next()
-		conn, begin := l.messages(netip.AddrPortFrom(at, 0)), time.Now()
-		for time.Since(begin) < returnLimit() && !exchange(conn, ping, proto.TypeError, 50*time.Millisecond) {
-		}
-		if bindBy(conn, p, 1) == 1 && time.Since(begin) < returnLimit() {
-			took = append(took, time.Since(begin))
-		}
-	}
-	recordAttack(t, attackResult{
-		attack: "forged PINGs with the id of a player that changes its network", rate: perSecond(rate, "PINGs"), p99: Quantile(took, 1),
-		honest: fmt.Sprintf("%d of %d times back within 3 s", len(took), moves), damage: len(took) < moves,
-	})
-}
-
 func (l *lab) floodUntil(ctx context.Context, rate int, next func(n uint64) []byte) {
 	s, err := NewSpoofer(l.net.Clients, RelayAddr.Addr())
 	if err != nil {
@@ -320,116 +221,6 @@ func (l *lab) floodUntil(ctx context.Context, rate int, next func(n uint64) []by
 	}
 	defer s.Close()
 	s.Flood(ctx, rate, next)
-}
-
-// TestAttackJoin verifies that a player that connects and disconnects in a loop
-// does not keep others from joining its host or other hosts.
-func TestAttackJoin(t *testing.T) {
-	const rate, joiners, otherHosts = 500, 8, 4
-	l := newLab(t, func(c *RelayConfig) { c.Flags = []string{"--trusted-proxies", "192.0.2.1/32"} })
-	backend := l.relay.API(l.net.Clients, 0)
-	at := FirstPeer
-	host := func() (api.Allocation, string) {
-		a, err := backend.Allocate(t.Context(), api.AllocateRequest{MaxConnections: 100})
-		if err != nil {
-			t.Fatal(err)
-		}
-		code, err := backend.JoinCode(t.Context(), a.AllocationID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		h := NewGameClient(GameClientConfig{Transport: "udp", Namespace: l.net.Peers, Local: at, Relay: RelayAddr, Player: a, Rate: 30})
-		at = at.Next()
-		l.background(h.Run)
-		testkit.Eventually(t, "the host is bound", h.isBound)
-		return a, code
-	}
-	join := func(code string) api.Allocation {
-		a, err := backend.Join(t.Context(), code)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return a
-	}
-	attacked, code := host()
-	codes := []string{code}
-	hosts := []api.Allocation{attacked}
-	for range otherHosts {
-		a, code := host()
-		hosts, codes = append(hosts, a), append(codes, code)
-	}
-	attacker := newPlayer(join(code))
-	conn := l.messages(netip.AddrPortFrom(firstAttacker, 0))
-	if bindBy(conn, attacker, 3) == 0 {
-		t.Fatal("the attacker is not bound")
-	}
-	connect := proto.ConnectRequest{ID: attacker.id, ConnectionData: attacker.hostConnectionData}.Append(nil)
-	disconnect := proto.Disconnect{From: attacker.id, To: idOf(attacked)}.Append(nil)
-	if !exchange(conn, connect, proto.TypeAccepted, returnGoal) {
-		t.Fatal("the attacker's first request was not accepted")
-	}
-	var loops atomic.Int64
-	l.background(func(ctx context.Context) {
-		for begin := time.Now(); ctx.Err() == nil; time.Sleep(floodInterval) {
-			for time.Since(begin) > time.Duration(loops.Load())*time.Second/rate {
-				_ = conn.Send(disconnect)
-				_ = conn.Send(connect)
-				loops.Add(1)
-			}
-		}
-	})
-	time.Sleep(time.Second)
-	began, from := time.Now(), FirstClient
-	looped := loops.Load()
-	var joined []*GameClient
-	starts := make(map[*GameClient]time.Time)
-	took := make(map[*GameClient]time.Duration)
-	sample := func() bool {
-		for _, j := range joined {
-			if _, ok := took[j]; !ok && j.isLinked() {
-				took[j] = time.Since(starts[j])
-			}
-		}
-		return len(took) == joiners+otherHosts
-	}
-	for i := range joiners + otherHosts {
-		h := max(0, i-joiners+1) // The first ones join the attacked host.
-		j := NewGameClient(GameClientConfig{
-			Transport: "udp", Namespace: l.net.Clients, Local: from, Relay: RelayAddr, Player: join(codes[h]), Peers: PeersOf(hosts[h]), Rate: 30,
-		})
-		from = from.Next()
-		joined = append(joined, j)
-		starts[j] = time.Now()
-		l.background(j.Run)
-		testkit.Poll(100*time.Millisecond, func() bool { sample(); return false })
-	}
-	testkit.Poll(2*returnLimit(), sample)
-	var all []time.Duration
-	for _, d := range took {
-		if d <= returnLimit() {
-			all = append(all, d)
-		}
-	}
-	pace := float64(loops.Load()-looped) / time.Since(began).Seconds()
-	t.Logf("times until accepted: %v", all)
-	recordAttack(t, attackResult{
-		attack: "a member connects and disconnects in a loop", rate: perSecond(pace, "loops"), p99: slices.Max(append(all, 0)),
-		honest: fmt.Sprintf("%d of %d joins within 3 s", len(all), joiners+otherHosts), damage: len(all) < joiners+otherHosts,
-	})
-}
-
-// isBound reports whether the relay has answered the client's BIND.
-func (v *GameClient) isBound() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.state.bound
-}
-
-// isLinked reports whether the client may send to its peer.
-func (v *GameClient) isLinked() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.state.linked
 }
 
 // TestAttackReflection verifies that a player's own host cannot make the relay

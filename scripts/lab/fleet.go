@@ -47,7 +47,6 @@ type FleetConfig struct {
 	Hosts, Joiners SideConfig
 	Relay          netip.AddrPort // required
 	Matches        int            // maximum number of matches, 1 to 4,000
-	UTP1           bool           // behave as Unity Transport 1.x does, not as 2.x
 	PingEvery      time.Duration  // a player that has sent nothing for so long sends a PING; 0: 3 s
 	Rate           int            // datagrams per second and direction; 0: PINGs only
 	Payload        int            // bytes, at least 16; 0: 64

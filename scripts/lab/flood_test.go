@@ -62,31 +62,6 @@ func (l *lab) files() int {
 	return n
 }
 
-// TestFloodTiny verifies that two-byte datagrams from random sources get no
-// reply and leave no state.
-func TestFloodTiny(t *testing.T) {
-	l := newLab(t, nil)
-	received := l.counter(l.net.Clients, AttackerReplyRange())
-	tiny := l.spoofedPackets(func() []byte { return []byte{byte(l.rng.Uint32()), byte(l.rng.Uint32())} })
-	l.flood(100_000, 200*time.Millisecond, tiny)
-	in, heap := l.metric(datagramsIn), l.rss()
-	o := l.flood(100_000, *floodDuration/3, tiny)
-	time.Sleep(200 * time.Millisecond)
-	grown, took := l.rss()-heap, l.metric(datagramsIn)-in
-	t.Logf("%d offered, %.0f taken, %d replies, RSS %+d KiB", o.Sent, took, received.Received().Datagrams, grown>>10)
-	if h := received.Received(); h.Datagrams != 0 {
-		t.Errorf("forged sources got replies: %+v", h)
-	}
-	if grown > 8*mebi {
-		t.Errorf("RSS grew by %d KiB", grown>>10)
-	}
-	if took == 0 {
-		t.Error("nothing reached the relay")
-	}
-	recordAttack(t, attackResult{attack: "flood of two bytes", rate: perSecond(o.PerSecond(), "datagrams"),
-		state: fmt.Sprintf("%+d KiB", grown>>10), slow: l.slow})
-}
-
 // TestFloodBinds verifies that legitimate BINDs are answered during floods of
 // BINDs without a valid MAC and of replayed ones. The players bind repeatedly
 // with higher nonces, since allocations cannot be made fast enough.

@@ -47,7 +47,6 @@ type GameClientConfig struct {
 	// client before 2.7 does over DTLS: after three silent PING periods it
 	// sends BIND.
 	KeepsConnection bool
-	UTP1            bool // like Unity Transport 1.x: the nonce does not change, and ERROR 3 has no effect
 }
 
 // GameClient is one player on a connection of its own, over UDP, DTLS or
@@ -60,21 +59,20 @@ type GameClientConfig struct {
 type GameClient struct {
 	cfg GameClientConfig
 
-	mu             sync.Mutex // guards what follows
-	localAddr      netip.AddrPort
-	state          gameClientState
-	counts         GameClientCounts
-	in             map[proto.AllocationID]*flow // by peer
-	sequence       uint64                       // of its datagrams to each peer
-	tally          map[Stream]Tally             // since the last call of Mark
-	paused         bool
-	asleep         bool      // it neither sends nor reads
-	moved          bool      // its address has changed since its last connection
-	leaves         bool      // it sends CLOSE
-	mark           uint64    // number of calls of Mark
-	firstArrival   time.Time // when the first datagram with this mark arrived
-	connectionLost time.Time // when reading last failed
-	captured       [][]byte  // the first datagrams sent over DTLS
+	mu           sync.Mutex // guards what follows
+	localAddr    netip.AddrPort
+	state        gameClientState
+	counts       GameClientCounts
+	in           map[proto.AllocationID]*flow // by peer
+	sequence     uint64                       // of its datagrams to each peer
+	tally        map[Stream]Tally             // since the last call of Mark
+	paused       bool
+	asleep       bool      // it neither sends nor reads
+	moved        bool      // its address has changed since its last connection
+	leaves       bool      // it sends CLOSE
+	mark         uint64    // number of calls of Mark
+	firstArrival time.Time // when the first datagram with this mark arrived
+	captured     [][]byte  // the first datagrams sent over DTLS
 }
 
 // gameClientState is the protocol state of a client.
@@ -186,9 +184,6 @@ func (v *GameClient) runConnection(ctx context.Context, l clientConn) {
 			return
 		case m, ok := <-came:
 			if !ok {
-				v.mu.Lock()
-				v.connectionLost = time.Now()
-				v.mu.Unlock()
 				return
 			}
 			received = time.Now()
@@ -321,7 +316,7 @@ func (v *GameClient) sendRequest(l clientConn) {
 	var m []byte
 	switch s := &v.state; {
 	case !s.bound:
-		if s.binds++; (s.binds > 1 || v.counts.Connections > 1) && !v.cfg.UTP1 {
+		if s.binds++; s.binds > 1 || v.counts.Connections > 1 {
 			s.nonce++
 		}
 		var signer proto.Signer
@@ -354,7 +349,7 @@ func (v *GameClient) handle(m []byte) (again bool) {
 		e, err := proto.ParseError(m)
 		switch {
 		case err != nil:
-		case e.Code == proto.ErrorMismatch && s.bound && !v.cfg.UTP1:
+		case e.Code == proto.ErrorMismatch && s.bound:
 			s.bound, s.binds = false, 1
 			return true
 		case e.Code == proto.ErrorNotFound, e.Code == proto.ErrorTimeout:
@@ -445,14 +440,6 @@ func (v *GameClient) FirstArrival() time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.firstArrival
-}
-
-// ConnectionLost returns when reading from a connection last failed; zero if it
-// has not.
-func (v *GameClient) ConnectionLost() time.Time {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.connectionLost
 }
 
 // LocalAddr returns the address of the client's UDP socket; zero before the

@@ -55,11 +55,7 @@ func newPlayer(a api.Allocation) *player {
 
 // join makes the player one of a fleet.
 func (p *player) join(f *Fleet) {
-	kind := habits.UTP27()
-	if f.cfg.UTP1 {
-		kind = habits.UTP1()
-	}
-	p.Client = habits.New(kind, habits.Credentials{ID: p.id, Key: p.key[:], ConnectionData: p.data, Ticket: p.hostConnectionData},
+	p.Client = habits.New(habits.UTP27(), habits.Credentials{ID: p.id, Key: p.key[:], ConnectionData: p.data, Ticket: p.hostConnectionData},
 		func(pkt []byte) {
 			if pkt[3] == byte(proto.TypeBind) {
 				f.counts.Binds++

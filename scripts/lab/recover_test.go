@@ -3,11 +3,9 @@
 package lab
 
 import (
-	"slices"
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -97,135 +95,4 @@ func TestRoamStorm(t *testing.T) {
 	}
 	l.requireNoFailures(c)
 	l.requireResume(f, codes)
-}
-
-func TestRecoverClients(t *testing.T) {
-	const ngo = 500 * time.Millisecond // the PING of Netcode for GameObjects
-	for _, c := range []struct {
-		name       string
-		fleet      FleetConfig      // of players over UDP
-		gameClient GameClientConfig // of players by another way
-		goal       time.Duration    // of the long form: from serving until the last match goes on
-		slow       bool             // only the long form has it
-	}{
-		{"2.x by UDP binds on ERROR 3", FleetConfig{PingEvery: ngo}, GameClientConfig{}, 5 * time.Second, false},
-		{"1.x by UDP binds after silence", FleetConfig{PingEvery: ngo, UTP1: true}, GameClientConfig{}, 5 * time.Second, false},
-		{"1.x by UDP with its default PING", FleetConfig{UTP1: true}, GameClientConfig{}, 12 * time.Second, true},
-		{"2.7 by DTLS handshakes again", FleetConfig{}, GameClientConfig{Transport: "dtls"}, 5 * time.Second, false},
-		// Before 2.7, Unity's client has one DTLS session for good.
-		{"2.x by DTLS never handshakes again", FleetConfig{}, GameClientConfig{Transport: "dtls", KeepsConnection: true}, time.Second, false},
-		{"1.x by DTLS never handshakes again", FleetConfig{}, GameClientConfig{Transport: "dtls", KeepsConnection: true, UTP1: true},
-			5 * time.Second, false},
-		// Unity's client does not reconnect, and its game ends here.
-		{"by WebSocket the connection breaks, a client that reconnects continues", FleetConfig{}, GameClientConfig{Transport: "ws"},
-			5 * time.Second, false},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			if c.slow && !*long {
-				t.Skip("needs 9 s of silence: run with -long")
-			}
-			l, n := newLab(t, nil), max(*recoverMatches/5, 1)
-			var game matchSet
-			if c.gameClient.Transport == "" {
-				cfg := l.players(n, 30)
-				cfg.UTP1, cfg.PingEvery = c.fleet.UTP1, c.fleet.PingEvery
-				f, _ := l.fleet(cfg)
-				game = fleetMatches{f}
-			} else {
-				c.gameClient.Rate = 30
-				pair := [2]string{c.gameClient.Transport, c.gameClient.Transport}
-				game = &clientMatches{all: l.startMatchesOver(slices.Repeat([][2]string{pair}, n), c.gameClient)}
-			}
-			killed := time.Now()
-			l.relay.Kill()
-			game.Mark() // Datagrams sent before this do not count.
-			marked := time.Now()
-			l.start()
-			served, down := time.Since(killed), time.Since(marked)
-			testkit.Poll(30*time.Second, func() bool { return len(game.Resumptions()) >= n })
-			after := game.Resumptions()
-			for i := range after {
-				after[i] = max(after[i]-down, 0).Round(time.Millisecond)
-			}
-			t.Logf("serving %v after the kill; then %d of %d matches carried traffic both ways after p50 %v, p99 %v, at most %v; %d never did",
-				served.Round(time.Millisecond), len(after), n, Quantile(after, 0.5), Quantile(after, 0.99), Quantile(after, 1), n-len(after))
-			if len(after) < n {
-				t.Errorf("%d of %d matches never carried traffic both ways again", n-len(after), n)
-			}
-			if last := Quantile(after, 1); *long && last > c.goal {
-				t.Errorf("the last match went on %v after serving, goal %v", last, c.goal)
-			}
-			game.check(l, killed)
-		})
-	}
-}
-
-type matchSet interface {
-	Mark()
-	Resumptions() []time.Duration
-	check(l *lab, killed time.Time) // checks the clients' counters
-}
-
-type fleetMatches struct{ *Fleet }
-
-func (s fleetMatches) check(l *lab, _ time.Time) {
-	l.Helper()
-	l.Log(s.Settle())
-	l.requireNoFailures(s.Counts())
-}
-
-type clientMatches struct {
-	all    []clientMatch
-	marked time.Time
-}
-
-func (s *clientMatches) Mark() {
-	s.marked = time.Now()
-	for _, v := range s.all {
-		v.host.Mark()
-		v.player.Mark()
-	}
-}
-
-func (s *clientMatches) Resumptions() (all []time.Duration) {
-	for _, v := range s.all {
-		a, b := v.host.FirstArrival(), v.player.FirstArrival()
-		if !a.IsZero() && !b.IsZero() {
-			all = append(all, max(a.Sub(s.marked), b.Sub(s.marked)))
-		}
-	}
-	slices.Sort(all)
-	return all
-}
-
-func (s *clientMatches) check(l *lab, killed time.Time) {
-	l.Helper()
-	var cut []time.Duration
-	for _, v := range s.all {
-		for _, x := range v.clients() {
-			c := x.Counts()
-			if c.Fatal > 0 {
-				l.Errorf("the game was ended: %v", x)
-			}
-			if x.cfg.KeepsConnection && c.Connections != 1 {
-				l.Errorf("it made a second connection: %v", x)
-			}
-			if x.cfg.Transport != "ws" {
-				continue
-			}
-			at := x.ConnectionLost()
-			if at.Before(killed) || c.Connections < 2 {
-				l.Errorf("its connection was not broken: %v", x)
-			}
-			cut = append(cut, at.Sub(killed).Round(time.Millisecond))
-		}
-	}
-	if len(cut) == 0 {
-		return
-	}
-	slices.Sort(cut)
-	l.Logf("connections broke p50 %v, at most %v after the kill", Quantile(cut, 0.5), Quantile(cut, 1))
-	if last := Quantile(cut, 1); *long && last > time.Second {
-		l.Errorf("a connection broke %v after the kill, goal 1 s", last)
-	}
 }

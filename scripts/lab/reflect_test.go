@@ -140,31 +140,6 @@ func (l *lab) reflect(c reflection, v *victim) {
 	})
 }
 
-// TestLowPorts verifies that the relay does not answer sources with a port
-// below 1024, whose services might answer in turn.
-func TestLowPorts(t *testing.T) {
-	l := newLab(t, nil)
-	received := l.counter(l.net.Victim, netip.Prefix{})
-	s := l.spoofer(l.net.Clients)
-	for _, port := range []uint16{1, 7, 13, 17, 19, 53, 69, 123, 161, 389, 1023} {
-		for _, m := range Messages(l.rng) {
-			if err := s.Send(AppendIPv4UDP(nil, netip.AddrPortFrom(VictimAddr, port), RelayAddr, m)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	testkit.Eventually(t, "all are taken", func() bool { return l.metric(datagramsIn) >= 66 })
-	time.Sleep(100 * time.Millisecond)
-	if h := received.Received(); h.Datagrams != 0 {
-		t.Errorf("ports below 1024 were answered: %+v", h)
-	}
-	send := func(port uint16) { // A control: a datagram from a permitted port is answered.
-		s.Send(AppendIPv4UDP(nil, netip.AddrPortFrom(VictimAddr, port), RelayAddr, proto.Ping{Number: 1}.Append(nil)))
-	}
-	send(1024)
-	testkit.Eventually(t, "a port from 1024 is answered", func() bool { return received.Received().Datagrams == 1 })
-}
-
 // TestLoops verifies that a datagram with the source address of this relay or
 // another causes at most one more datagram.
 func TestLoops(t *testing.T) {

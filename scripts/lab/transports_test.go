@@ -6,8 +6,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -177,7 +175,7 @@ func TestFloodHandshakes(t *testing.T) {
 		}
 		return func(n uint64) []byte { return packets[n%uint64(len(packets))] }
 	}
-	hello := func() []byte { return ClientHello(HelloRandom(l.rng), nil) }
+	hello := func() []byte { return ClientHello(HelloRandom(l.rng)) }
 	captured := func() []byte { return wire[l.rng.IntN(len(wire))] }
 	randomSource := func() netip.AddrPort { return RandomSource(l.rng) }
 	received := l.counter(l.net.Clients, AttackerReplyRange())
@@ -224,87 +222,6 @@ func TestFloodHandshakes(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestFloodCookies: attackers that return their cookies take a bounded
-// number of half-open handshakes, and new players can still connect.
-func TestFloodCookies(t *testing.T) {
-	l := newLab(t, nil)
-	all := l.startMatches(*matchesPerPair)
-	before, rss := settleMatches(all), l.rss()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var answered atomic.Int64
-	const attackers = 128
-	done := make(chan error, attackers)
-	for i := range attackers {
-		local := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, 200, byte(1 + i)}), 0)
-		seed := l.rng.Uint64()
-		go func() { done <- l.beginHandshakes(ctx, local, seed, &answered) }()
-	}
-	time.Sleep(*floodDuration)
-	open, grown := l.metric("ferry_dtls_half_open"), l.rss()-rss
-	l.startMatches(1) // New players join meanwhile, over every transport.
-	cancel()
-	for range attackers {
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}
-	t.Logf("%d handshakes begun by %d addresses, %.0f half open, %.0f evicted, RSS %+d KiB", answered.Load(), attackers, open,
-		l.metric(`ferry_dtls_events_total{event="evicted"}`), grown>>10)
-	if answered.Load() == 0 {
-		t.Error("no attacker got an answer")
-	}
-	if open > 4096 {
-		t.Errorf("%v handshakes are half open", open)
-	}
-	if grown > 32*mebi {
-		t.Errorf("RSS grew by %d MiB", grown/mebi)
-	}
-	got := l.requireLossGoal(before, settleMatches(all))
-	l.requireMatchTraffic(all, 30*time.Second)
-	recordAttack(t, attackResult{
-		attack: "unfinished DTLS handshakes with cookies", rate: fmt.Sprintf("%d handshakes", answered.Load()),
-		honest: delivered(got), state: fmt.Sprintf("%.0f half open", open),
-	})
-}
-
-// beginHandshakes starts handshakes from ports of one address, returns the
-// cookies, and completes none.
-func (l *lab) beginHandshakes(ctx context.Context, local netip.AddrPort, seed uint64, answered *atomic.Int64) error {
-	rng := rand.New(rand.NewPCG(seed, 1))
-	var conn *net.UDPConn
-	buf := make([]byte, 2048)
-	for n := 0; ctx.Err() == nil; n++ {
-		if n%8 == 0 {
-			if conn != nil {
-				conn.Close()
-			}
-			if err := l.net.Clients.Do(func() (err error) {
-				conn, err = net.DialUDP("udp4", net.UDPAddrFromAddrPort(local), net.UDPAddrFromAddrPort(RelayAddr))
-				return err
-			}); err != nil {
-				return fmt.Errorf("an attacker's socket: %w", err)
-			}
-		}
-		random, cookie := HelloRandom(rng), []byte(nil)
-		for range 2 {
-			// A failed write counts as loss.
-			_, _ = conn.Write(ClientHello(random, cookie))
-			_ = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-			m, err := conn.Read(buf)
-			if err != nil {
-				break
-			}
-			if cookie = ParseCookie(buf[:m]); cookie == nil {
-				answered.Add(1)
-				break
-			}
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
-	return conn.Close()
 }
 
 // TestFloodWebSockets verifies that slow WebSocket upgrades and WebSockets that

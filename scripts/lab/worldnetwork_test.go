@@ -12,6 +12,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -126,6 +128,15 @@ func (g *worldGame) buildNetwork(n *Network) error {
 func atoi(s string) (n int) {
 	_, _ = fmt.Sscan(s, &n)
 	return n
+}
+
+// trustDevelopment makes the relay accept tokens with this key.
+func (c *RelayConfig) trustDevelopment(key []byte) {
+	file := filepath.Join(c.Dir, "issuer-key")
+	if err := os.WriteFile(file, key, 0o600); err != nil {
+		panic(err)
+	}
+	c.YAML = fmt.Sprintf("issuers:\n  - preset: development\n    hs256_key_file: %q\n", file)
 }
 
 func (g *worldGame) configure(t *testing.T, c *RelayConfig) {
