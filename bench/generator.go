@@ -43,6 +43,7 @@ type generator struct {
 	replacer    *replacer // with ReplaceRate, else nil
 
 	nextMaintenance int64
+	lastMoved       int64 // the last round that sent or received
 	cancelled       atomic.Bool
 }
 
@@ -97,8 +98,11 @@ func (g *generator) Run(ctx context.Context) error {
 	}
 }
 
-// round sends what is due and receives what has arrived. It never waits: a wake-up
-// takes longer than the precision of the schedule.
+// drainCalm is how long nothing was sent or received in a drain in which rounds wait.
+const drainCalm = 100 * time.Millisecond
+
+// round sends what is due and receives what has arrived. It does not wait, as a wake-up
+// takes longer than the precision of the schedule, except in a drain where what arrives is late.
 func (g *generator) round(ctx context.Context) (done bool, err error) {
 	now := sock.Now()
 	if g.cancelled.Load() {
@@ -115,6 +119,11 @@ func (g *generator) round(ctx context.Context) (done bool, err error) {
 		g.runMaintenance(ctx, now)
 	}
 	g.recorder.endRound(now, moved+got > 0)
+	if moved+got > 0 {
+		g.lastMoved = now
+	} else if now-max(g.lastMoved, g.times.end) > int64(drainCalm) {
+		time.Sleep(time.Millisecond)
+	}
 	return now >= g.times.stop, nil
 }
 
