@@ -88,31 +88,33 @@ func TestBenchTURN(t *testing.T) {
 func TestBenchTransports(t *testing.T) {
 	t.Parallel()
 	cert, key := writeCertificate(t)
-	plain, plainAt := familyRelay(t)
-	secure, secureAt := familyRelay(t, "--tls-cert", cert, "--tls-key", key, "--advertise-name", "example.com")
-	port := netip.MustParseAddrPort(strings.TrimPrefix(secureAt["http"], "https://")).Port()
 	for _, c := range []struct{ transport, family string }{
 		{"udp", "ipv4"}, {"udp", "ipv6"}, {"dtls", "ipv4"}, {"dtls", "ipv6"}, {"ws", "ipv4"}, {"ws", "ipv6"}, {"wss", "ipv4"}, {"wss", "ipv6"},
 	} {
 		t.Run(c.transport+" "+c.family, func(t *testing.T) {
+			t.Parallel()
 			file := filepath.Join(t.TempDir(), "run.json")
-			server, admin := plain, plainAt["admin"]
-			args := []string{"--transport", c.transport, "--api", plainAt["http"], "--family", c.family}
+			var secure []string
+			if c.transport == "wss" {
+				secure = []string{"--tls-cert", cert, "--tls-key", key, "--advertise-name", "example.com"}
+			}
+			server, at := familyRelay(t, secure...)
+			admin := at["admin"]
+			args := []string{"--transport", c.transport, "--api", at["http"], "--family", c.family}
 			if c.transport == "wss" { // The name is not in the DNS; the family is that of --relay.
 				host := map[string]string{"ipv4": "127.0.0.1", "ipv6": "[::1]"}[c.family]
-				server, admin = secure, secureAt["admin"]
+				port := netip.MustParseAddrPort(strings.TrimPrefix(at["http"], "https://")).Port()
 				args = []string{
 					"--transport", "wss", "--api", "https://127.0.0.1:" + strconv.Itoa(int(port)), "--ca", cert, "--relay",
 					host + ":" + strconv.Itoa(int(port)),
 				}
 			}
 			args = append(args, "--admin", admin, "--server-pid", strconv.Itoa(server.Process.Pid), "--drain", "3s", "--json", file, "--quiet")
-			before := metricsOf(t, admin)
 			code, stdout, stderr := ferry(t.Context(), shortly(args...)...)
 			if code != exitOK {
 				t.Fatalf("code %d: %s", code, stderr)
 			}
-			after := metricsOf(t, admin)
+			counts := metricsOf(t, admin)
 			runs, err := report.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
@@ -141,7 +143,7 @@ func TestBenchTransports(t *testing.T) {
 				if by {
 					want = endpoints
 				}
-				if got := after[name] - before[name]; got != want {
+				if got := counts[name]; got != want {
 					t.Errorf("%s: %v, want %v", name, got, want)
 				}
 			}
