@@ -68,7 +68,7 @@ type ServiceConfig struct {
 	// KeepCode makes the code of a host survive a crash of the relay. It is called
 	// after the store has accepted the code and each time before JoinCode returns it, also
 	// concurrently for one host. If it fails, JoinCode returns ErrUnavailable, or ErrNotFound
-	// if KeepCode did. Nil: only the store has codes. See engine.Server.KeepCode.
+	// if KeepCode did. Nil: only the store has codes. Package relay sets it.
 	KeepCode func(ctx context.Context, host proto.AllocationID, code string) error
 	// Admit is called before each reservation that the other rules permit. An error
 	// refuses the reservation: DeniedError, ErrProjectQuota, ErrProjectInactive, or

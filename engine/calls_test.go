@@ -15,6 +15,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
@@ -32,7 +33,7 @@ func serverCalls(s *engine.Server, host proto.AllocationID) map[string]func(cont
 			return err
 		},
 		"Describe": func(ctx context.Context) error { _, err := s.Describe(ctx, host); return err },
-		"KeepCode": func(ctx context.Context) error { return s.KeepCode(ctx, host, code) },
+		"KeepCode": func(ctx context.Context) error { return s.Private().KeepCode(ctx, host, code) },
 		"LeaveHost": func(ctx context.Context) error {
 			return s.LeaveHost(ctx, alloc.LeaveRequest{Tenant: enginetest.Tenant, Host: host})
 		},
@@ -43,19 +44,19 @@ func serverCalls(s *engine.Server, host proto.AllocationID) map[string]func(cont
 		"Drain":           func(ctx context.Context) error { return s.Drain(ctx, engine.DrainConfig{}) },
 		"Undrain":         s.Undrain,
 		"Usage":           func(ctx context.Context) error { _, err := s.Usage(ctx); return err },
-		"Projects":        func(ctx context.Context) error { _, err := s.Projects(ctx); return err },
+		"Projects":        func(ctx context.Context) error { _, err := s.Private().Projects(ctx); return err },
 		"Allocations":     func(ctx context.Context) error { _, _, err := s.Allocations(ctx, engine.Filter{}, 0, 0); return err },
-		"Presence":        func(ctx context.Context) error { _, _, err := s.Presence(ctx, host); return err },
+		"Presence":        func(ctx context.Context) error { _, _, err := s.Private().Presence(ctx, host); return err },
 		"PrepareHandOver": func(ctx context.Context) error {
-			o, err := s.PrepareHandOver(ctx)
+			o, err := s.Private().PrepareHandOver(ctx)
 			if err == nil {
 				o.Close()
 			}
 			return err
 		},
-		"HandOver": func(ctx context.Context) error { return s.HandOver(ctx, io.Discard) },
+		"HandOver": func(ctx context.Context) error { return s.Private().HandOver(ctx, io.Discard) },
 		"Capture": func(ctx context.Context) error {
-			_, err := s.Capture(ctx, host, func(*engine.Captured) error { return nil })
+			_, err := s.Private().Capture(ctx, host, func(*privateapi.Captured) error { return nil })
 			return err
 		},
 	}
@@ -86,8 +87,8 @@ func TestCallsBeforeRun(t *testing.T) {
 	if _, err := s.Usage(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if st := s.Stats(); st.Allocations != 0 || s.Draining() || len(events.events) > 0 {
-		t.Errorf("%d allocations, draining %v, events %q", st.Allocations, s.Draining(), events.events)
+	if st := s.Stats(); st.Allocations != 0 || st.Draining || len(events.events) > 0 {
+		t.Errorf("%d allocations, draining %v, events %q", st.Allocations, st.Draining, events.events)
 	}
 	if err := reserveHost(&enginetest.Relay{Server: s}); err != nil {
 		t.Error("SetMaxSeats took effect: ", err)
@@ -119,8 +120,8 @@ func TestCallsOfEndedContexts(t *testing.T) {
 	if _, err := r.Describe(t.Context(), host.ID); err != nil {
 		t.Error("the host has ended: ", err)
 	}
-	if st := r.Stats(); st.Allocations != 1 || r.Draining() || r.Ended() {
-		t.Errorf("%d allocations, draining %v, ended %v", st.Allocations, r.Draining(), r.Ended())
+	if st := r.Stats(); st.Allocations != 1 || st.Draining || r.Ended() {
+		t.Errorf("%d allocations, draining %v, ended %v", st.Allocations, st.Draining, r.Ended())
 	}
 	r.Host("another", 4) // SetMaxSeats and SetPlayerLimits had no effect either.
 }

@@ -12,31 +12,9 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/proto"
 )
-
-// ErrCapture is returned by [Server.Capture] while another capture runs.
-var ErrCapture = errors.New("engine: another capture runs at this relay")
-
-// Captured is one message of a match that the relay received or sent.
-type Captured struct {
-	Time time.Time
-	// Sent: the relay sent it; otherwise it received it.
-	Sent bool
-	// Outcome is that of a received message, as in [Stats].Outcomes; or Dropped is why it was
-	// dropped, as in [Stats].Drops. Neither: the capture ended before it was known.
-	Outcome, Dropped string
-	// Transport is that of [Allocation], and Player the player's address at plain UDP. In a session
-	// the address is invalid, Session is the number of the session, and the
-	// message is that in the session.
-	Transport string
-	Player    netip.AddrPort
-	Session   uint64
-	// Relay is the relay's address at plain UDP, and invalid if the kernel chooses it.
-	Relay netip.AddrPort
-	// Message has zeros in place of connection data and HMACs.
-	Message []byte
-}
 
 const (
 	// captureQueue is some 6 MB: a host with 100 players at 60 messages a second fills it in a
@@ -46,13 +24,8 @@ const (
 	maxCapturedPeers = 4096
 )
 
-// Capture calls each for the messages between the relay and the players of a match, until ctx ends
-// or each returns an error, which it returns. The id is that of the host or a player. It reports
-// how many messages it lost because each was too slow. A relay has one capture at a time; while it
-// runs, the match leaves the fast path, and each datagram costs the worker a look-up. Errors:
-// alloc.ErrNotFound, [ErrCapture], and those of every call, see [Server].
-func (s *Server) Capture(ctx context.Context, id proto.AllocationID, each func(*Captured) error) (lost uint64, err error) {
-	t := &tap{queue: make(chan *Captured, captureQueue), localAddr: s.localAddr, names: s.shared.rules.transports}
+func (s private) Capture(ctx context.Context, id proto.AllocationID, each func(*privateapi.Captured) error) (lost uint64, err error) {
+	t := &tap{queue: make(chan *privateapi.Captured, captureQueue), localAddr: s.localAddr, names: s.shared.rules.transports}
 	if err := s.onControl(ctx, func(c *control) error { return c.beginCapture(t, id) }); err != nil {
 		return 0, err
 	}
@@ -64,7 +37,7 @@ func (s *Server) Capture(ctx context.Context, id proto.AllocationID, each func(*
 	return t.lost.Load(), err
 }
 
-func (s *Server) readCapture(ctx context.Context, t *tap, each func(*Captured) error) error {
+func (s *Server) readCapture(ctx context.Context, t *tap, each func(*privateapi.Captured) error) error {
 	for at := uint32(0); ; {
 		page, next, err := s.Allocations(ctx, Filter{Match: t.match}, at, 0)
 		if err != nil {
@@ -100,7 +73,7 @@ func (c *control) beginCapture(t *tap, id proto.AllocationID) error {
 	t.ids.Store(&map[proto.AllocationID]bool{t.match: true})
 	t.endpoints = map[endpoint.Endpoint]bool{}
 	if !c.shared.tap.CompareAndSwap(nil, t) {
-		return ErrCapture
+		return privateapi.ErrCapture
 	}
 	return nil
 }
@@ -131,7 +104,7 @@ func (c *control) endCapture(t *tap) {
 // tap collects the messages of one match. Workers and control block for no longer than a copy.
 type tap struct {
 	match     proto.AllocationID
-	queue     chan *Captured
+	queue     chan *privateapi.Captured
 	lost      atomic.Uint64
 	localAddr func(endpoint.Endpoint) (netip.AddrPort, bool)
 	names     *[endpoint.Kinds]string // of transports, by the kind of endpoints
@@ -142,15 +115,15 @@ type tap struct {
 
 	mu        sync.Mutex // guards what follows, and changes of ids
 	endpoints map[endpoint.Endpoint]bool
-	undecided []undecided // the oldest first
-	byControl []*Captured // sent in this round of control, which come after what it decides
+	undecided []undecided            // the oldest first
+	byControl []*privateapi.Captured // sent in this round of control, which come after what it decides
 }
 
 type undecided struct {
 	kind     proto.Type
 	now      int64
 	from     endpoint.Endpoint
-	captured *Captured
+	captured *privateapi.Captured
 }
 
 func (t *tap) addID(id proto.AllocationID) {
@@ -256,8 +229,8 @@ func (t *tap) endRound() {
 	t.byControl = t.byControl[:0]
 }
 
-func (t *tap) newCaptured(peer endpoint.Endpoint, msg []byte) *Captured {
-	m := &Captured{
+func (t *tap) newCaptured(peer endpoint.Endpoint, msg []byte) *privateapi.Captured {
+	m := &privateapi.Captured{
 		Time: time.Now(), Transport: t.names[peer.Kind()], Player: peer.AddrPort(), Session: peer.Serial(), Message: withoutSecrets(msg),
 	}
 	if k := peer.Kind(); k == endpoint.KindUDP4 || k == endpoint.KindUDP6 {
@@ -266,7 +239,7 @@ func (t *tap) newCaptured(peer endpoint.Endpoint, msg []byte) *Captured {
 	return m
 }
 
-func (t *tap) put(m *Captured) {
+func (t *tap) put(m *privateapi.Captured) {
 	select {
 	case t.queue <- m:
 	default:
@@ -274,7 +247,7 @@ func (t *tap) put(m *Captured) {
 	}
 }
 
-func (t *tap) drain(each func(*Captured) error) error {
+func (t *tap) drain(each func(*privateapi.Captured) error) error {
 	t.endRound()
 	t.mu.Lock()
 	for _, u := range t.undecided {

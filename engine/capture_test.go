@@ -10,6 +10,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -20,7 +21,7 @@ type capture struct {
 
 func (r *rig) capture(id mID) capture {
 	r.t.Helper()
-	c := capture{r, &tap{queue: make(chan *Captured, captureQueue), localAddr: func(endpoint.Endpoint) (netip.AddrPort,
+	c := capture{r, &tap{queue: make(chan *privateapi.Captured, captureQueue), localAddr: func(endpoint.Endpoint) (netip.AddrPort,
 		bool) {
 		return netip.AddrPort{}, false
 	}, names: &[endpoint.Kinds]string{endpoint.KindSession: "ws"}}}
@@ -88,7 +89,7 @@ func TestCapture(t *testing.T) {
 	r.feed(udpN(6), connectMessage(stranger.id, first.ticket))
 	c.want("a CONNECT_REQUEST of another match")
 
-	if err := r.control.beginCapture(&tap{}, proto.AllocationID(other.id)); !errors.Is(err, ErrCapture) {
+	if err := r.control.beginCapture(&tap{}, proto.AllocationID(other.id)); !errors.Is(err, privateapi.ErrCapture) {
 		t.Errorf("a second capture: %v", err)
 	}
 	r.control.endCapture(c.tap)

@@ -55,10 +55,7 @@ func (w *worker) answerCheck(from endpoint.Endpoint, pkt []byte) outcome {
 // queue is full.
 const checkTries = 3
 
-// Check sends datagrams to itself through the UDP sockets of every listen address and waits
-// for the answers, until ctx ends and no longer than 1.5 s for each address. It
-// proves that datagrams come in, are handled and go out.
-func (s *Server) Check(ctx context.Context) error {
+func (s private) Check(ctx context.Context) error {
 	for _, addr := range s.Addrs() {
 		if err := s.checkAt(ctx, checkAddr(addr)); err != nil {
 			return fmt.Errorf("engine: check %v: %w", addr, err)

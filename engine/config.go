@@ -10,6 +10,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -70,12 +71,12 @@ type Config struct {
 	FastPath         FastPath
 	FastPathOptional bool
 
-	// Handover takes the relay of another process over, see [Server.PrepareHandOver].
-	Handover *Handover
-
 	Hooks Hooks
 	// Logger receives starts, stops and faults, no line per datagram. Nil: no log.
 	Logger *slog.Logger
+
+	// Private is for the programs of this module, see [Server.Private].
+	Private privateapi.Config
 }
 
 // Sockets tunes the sockets of a relay and their workers. Zero means the default.
@@ -137,14 +138,8 @@ type Recovery struct {
 	// relay is renamed to the path with ".old" added; a file with ".counter" added shows whether
 	// an older copy was put at the path. Neither may belong to another user, be open to others, or
 	// be a link. It is open from New to the end of Run, or Close. Empty: no file, so that an
-	// allocation that had ended may come back, and a captured BIND is accepted. See
-	// [Server.StateReport].
+	// allocation that had ended may come back, and a captured BIND is accepted.
 	StateFile string
-	// OnStateError is called with [ErrStateFull] and with the error after which changes are not
-	// stored, and OnStateComplete when the file has been written anew. New or the control
-	// goroutine calls them; they must not block.
-	OnStateError    func(error)
-	OnStateComplete func()
 	// Window is the time after New in which allocations of earlier runs may come back. Default
 	// 60 s; negative, as [Never]: none.
 	Window time.Duration

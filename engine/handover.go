@@ -11,7 +11,6 @@ import (
 	"io"
 	"math"
 	"net/netip"
-	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -22,6 +21,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -29,53 +29,21 @@ import (
 // and what arrives after HandOver waits in them. Package upgrade has the protocol of the two
 // processes.
 
-// Handover is what [New] needs of a relay that another process hands over, on Linux only. As JSON
-// it is without its sockets, which are passed as files, and its functions.
-type Handover struct {
-	Version int
-	// Boot is that of [Identity]: both processes are one run.
-	Boot uint64
-	// Started is when the relay's clock began, in nanoseconds of CLOCK_MONOTONIC.
-	Started int64
-	// Listen are the addresses of the sockets, by listener.
-	Listen []netip.AddrPort
-	// New needs room for so many Allocations, and these Transports in that order.
-	Allocations int
-	Transports  []string
-	StateSize   int
-	// Sockets are those of each listener. New takes them over, also if it fails.
-	Sockets [][]*os.File `json:"-"`
-	// Receive waits until the other process has stopped, and returns what its HandOver wrote.
-	Receive func(context.Context) (io.Reader, error) `json:"-"`
-	// OnResume is called when Run relays and has opened the state file, before BINDs, CONNECTs and
-	// calls.
-	OnResume func() `json:"-"`
-}
-
 // handoverVersion changes with what HandOver writes and table.HandoverVersion.
 const handoverVersion = 3<<16 | table.HandoverVersion
 
 // handoverHead precedes the allocations: its size in 4 bytes, little-endian, the head as JSON,
 // then the allocations, hosts first, table.HandoverLen bytes each.
 type handoverHead struct {
-	Locals     [][]netip.Addr       // numbered addresses, by listener
-	Tenants    map[uint64][2][]byte // project and environment, which may not be UTF-8
-	Codes      []KeptCode           // of all hosts, if the state file lacks some
+	Locals     [][]netip.Addr        // numbered addresses, by listener
+	Tenants    map[uint64][2][]byte  // project and environment, which may not be UTF-8
+	Codes      []privateapi.KeptCode // of all hosts, if the state file lacks some
 	Migrations handedMigrations
 	// A process of an earlier version neither writes nor reads Sent.
 	Sent []handedSent
 }
 
-// ErrHandover is wrapped by the errors of New and Run about the relay of the other process.
-var ErrHandover = errors.New("engine: the relay of another process cannot be taken over")
-
-// ErrRecovering is the error of PrepareHandOver while allocations of an earlier run may come back.
-var ErrRecovering = errors.New("engine: allocations of an earlier run may still come back")
-
-// PrepareHandOver returns what another process needs to take this relay over. The caller closes
-// the sockets. Errors: ErrRecovering, errors.ErrUnsupported, and those of every call, see
-// [Server].
-func (s *Server) PrepareHandOver(ctx context.Context) (*Handover, error) {
+func (s private) PrepareHandOver(ctx context.Context) (*privateapi.Handover, error) {
 	now, err := sock.Monotonic()
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
@@ -84,14 +52,14 @@ func (s *Server) PrepareHandOver(ctx context.Context) (*Handover, error) {
 	err = s.onControl(ctx, func(c *control) error {
 		places = len(c.migrations.running) + len(c.migrations.places) + len(c.sentTotals)
 		if c.shared.recovering(c.shared.clock()) {
-			return ErrRecovering
+			return privateapi.ErrRecovering
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	o := &Handover{
+	o := &privateapi.Handover{
 		Version: handoverVersion, Boot: s.shared.sealer.Boot(), Listen: s.Addrs(),
 		Started:    now - (s.shared.clock()-clockStart)*int64(time.Millisecond),
 		Transports: s.cfg.sessionTransports(),
@@ -109,38 +77,29 @@ func (s *Server) PrepareHandOver(ctx context.Context) (*Handover, error) {
 	return o, nil
 }
 
-// Close closes the sockets of a relay that New did not take over.
-func (o *Handover) Close() {
-	for _, files := range o.Sockets {
-		for _, f := range files {
-			_ = f.Close()
-		}
-	}
-}
-
-func (o *Handover) check(cfg *Config) error {
+func checkHandover(o *privateapi.Handover, cfg *Config) error {
 	sockets := cfg.Sockets.Workers
 	switch {
 	case o.Version != handoverVersion:
-		return fmt.Errorf("%w: its state has version %#x, not %#x", ErrHandover, o.Version, handoverVersion)
+		return fmt.Errorf("%w: its state has version %#x, not %#x", privateapi.ErrHandover, o.Version, handoverVersion)
 	case len(o.Listen) != len(cfg.Listen) || len(o.Sockets) != len(cfg.Listen):
-		return fmt.Errorf("%w: it has %d listen addresses, not %d", ErrHandover, len(o.Listen), len(cfg.Listen))
+		return fmt.Errorf("%w: it has %d listen addresses, not %d", privateapi.ErrHandover, len(o.Listen), len(cfg.Listen))
 	}
 	if most := cmp.Or(cfg.MaxAllocations, table.DefaultMaxAllocations); o.Allocations > most {
-		return fmt.Errorf("%w: it has %d allocations, more than %d", ErrHandover, o.Allocations, most)
+		return fmt.Errorf("%w: it has %d allocations, more than %d", privateapi.ErrHandover, o.Allocations, most)
 	}
 	has := cfg.transportNames()
 	for i, name := range o.Transports {
 		if want := has[int(endpoint.KindDTLS)+i]; name != "" && (name != want || name == "dtls" && cfg.Records == nil) {
-			return fmt.Errorf("%w: it has players by %s", ErrHandover, name)
+			return fmt.Errorf("%w: it has players by %s", privateapi.ErrHandover, name)
 		}
 	}
 	for i, files := range o.Sockets {
 		if len(files) != sockets {
-			return fmt.Errorf("%w: it has %d workers, not %d", ErrHandover, len(files), sockets)
+			return fmt.Errorf("%w: it has %d workers, not %d", privateapi.ErrHandover, len(files), sockets)
 		}
 		if want := cfg.Listen[i]; o.Listen[i].Addr() != want.Addr() || want.Port() != 0 && o.Listen[i].Port() != want.Port() {
-			return fmt.Errorf("%w: it listens on %v, not %v", ErrHandover, o.Listen[i], want)
+			return fmt.Errorf("%w: it listens on %v, not %v", privateapi.ErrHandover, o.Listen[i], want)
 		}
 	}
 	return nil
@@ -178,11 +137,7 @@ func (h *handover) allow(end func()) {
 	h.end, h.err = end, ErrNotRunning
 }
 
-// HandOver ends Run, which returns nil, and writes the state that the Run of another process
-// continues with. Players get nothing; sessions of transports end with the process. Errors: those
-// of to, and those of every call, see [Server]. If ctx ends after the call has begun, Run ends all
-// the same.
-func (s *Server) HandOver(ctx context.Context, to io.Writer) error {
+func (s private) HandOver(ctx context.Context, to io.Writer) error {
 	if relayGoroutines.Running() {
 		return alloc.ErrInHook
 	}
@@ -299,12 +254,12 @@ func (s *Server) writeState(to *bufio.Writer) error {
 
 // Nothing of an earlier run comes back any more: PrepareHandOver has waited for that.
 func (s *Server) resume(ctx context.Context) error {
-	from, err := s.cfg.Handover.Receive(ctx)
+	from, err := s.cfg.Private.Handover.Receive(ctx)
 	if err == nil {
 		err = s.readState(bufio.NewReaderSize(from, handoverBuffer))
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrHandover, err)
+		return fmt.Errorf("%w: %w", privateapi.ErrHandover, err)
 	}
 	s.control.recover(statefile.PreviousRun{})
 	return nil
@@ -370,8 +325,8 @@ func (s *Server) resumeFile() {
 	s.takeRecords(left.Records)
 	file.Settle()
 	s.keptCodes = c.keptCodes()
-	if s.cfg.Handover.OnResume != nil {
-		s.cfg.Handover.OnResume()
+	if s.cfg.Private.Handover.OnResume != nil {
+		s.cfg.Private.Handover.OnResume()
 	}
 }
 
@@ -407,16 +362,16 @@ func (c *control) noteCode(host table.Handle, code statefile.Code) {
 	}
 }
 
-func (c *control) keptCodes() (all []KeptCode) {
+func (c *control) keptCodes() (all []privateapi.KeptCode) {
 	for h, code := range c.codes {
 		if e, ok := c.shared.table.At(h); ok {
-			all = append(all, KeptCode{Tenant: c.shared.table.Tenant(h), Host: e.ID, Code: code.String()})
+			all = append(all, privateapi.KeptCode{Tenant: c.shared.table.Tenant(h), Host: e.ID, Code: code.String()})
 		}
 	}
 	return all
 }
 
-func (c *control) keepCodes(all []KeptCode) {
+func (c *control) keepCodes(all []privateapi.KeptCode) {
 	for _, kept := range all {
 		if e, ok := c.shared.table.ByID(kept.Host); ok {
 			code, _ := statefile.ParseCode(kept.Code)

@@ -20,6 +20,7 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/table"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
@@ -28,28 +29,28 @@ import (
 func (s *site) handOver() {
 	s.t.Helper()
 	old := s.relay
-	offer, err := old.PrepareHandOver(s.t.Context())
+	offer, err := old.Private().PrepareHandOver(s.t.Context())
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	id := s.id
 	id.Epoch, id.Now = s.epoch, s.now
 	cfg := s.cfg
-	cfg.Recovery.StateFile, cfg.Recovery.OnStateError = s.path, s.onStateError
+	cfg.Recovery.StateFile, cfg.Private.OnStateError = s.path, s.onStateError
 	var began time.Time
 	stopped, resumed := make(chan struct{}), make(chan struct{})
 	memory := make([]byte, offer.StateSize)
 	clear(memory)
-	cfg.Handover, offer.Receive = offer, func(ctx context.Context) (io.Reader, error) {
+	cfg.Private.Handover, offer.Receive = offer, func(ctx context.Context) (io.Reader, error) {
 		defer close(stopped)
 		began = time.Now()
 		state := bytes.NewBuffer(memory[:0])
-		return state, old.HandOver(ctx, state)
+		return state, old.Private().HandOver(ctx, state)
 	}
 	offer.OnResume = func() { close(resumed) }
 	s.relay = enginetest.StartAs(s.t, cfg, id)
 	<-stopped // or the old relay takes the check
-	if err := s.relay.Check(s.t.Context()); err != nil {
+	if err := s.relay.Private().Check(s.t.Context()); err != nil {
 		s.t.Fatal(err)
 	}
 	s.paused += time.Since(began)
@@ -63,7 +64,7 @@ func TestHandOver(t *testing.T) {
 	host := s.play(enginetest.UTP1, s.relay.Host("host", 3))
 	joiner := s.join(enginetest.UTP2, "joiner", host)
 	silent := s.relay.Joiner("silent", host.Cred.ID) // reserved, not bound
-	if err := s.relay.KeepCode(t.Context(), host.Cred.ID, "6789BC"); err != nil {
+	if err := s.relay.Private().KeepCode(t.Context(), host.Cred.ID, "6789BC"); err != nil {
 		t.Fatal(err)
 	}
 
@@ -100,7 +101,7 @@ func TestHandOver(t *testing.T) {
 		}
 	}
 	wellAlive(t, host, joiner)
-	if codes := s.relay.KeptCodes(); len(codes) != 1 || codes[0].Code != "6789BC" || codes[0].Host != host.Cred.ID {
+	if codes := s.relay.Private().KeptCodes(); len(codes) != 1 || codes[0].Code != "6789BC" || codes[0].Host != host.Cred.ID {
 		t.Errorf("the codes are %+v", codes)
 	}
 	s.talk("with a player that was reserved before", host, s.playJoined(silent, host))
@@ -108,7 +109,7 @@ func TestHandOver(t *testing.T) {
 	if stats.Allocations != 3 || stats.Links != 2 || stats.Rebuilt != 0 {
 		t.Errorf("the relay has %d allocations and %d links, %d rebuilt", stats.Allocations, stats.Links, stats.Rebuilt)
 	}
-	projects, err := s.relay.Projects(t.Context())
+	projects, err := s.relay.Private().Projects(t.Context())
 	if err != nil || len(projects) != 1 || projects[0].Allocations != 3 || projects[0].Players != 3 {
 		t.Errorf("the projects are %+v, %v", projects, err)
 	}
@@ -126,13 +127,13 @@ func TestHandOverWithoutFile(t *testing.T) {
 	if err := os.Truncate(s.path, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.relay.KeepCode(t.Context(), host.Cred.ID, "6789BC"); err != nil {
+	if err := s.relay.Private().KeepCode(t.Context(), host.Cred.ID, "6789BC"); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "it cannot be written", func() bool { return !s.relay.Stats().StateComplete })
 	s.handOver()
-	want := []engine.KeptCode{{Tenant: enginetest.Tenant.Hash(), Host: host.Cred.ID, Code: "6789BC"}}
-	if codes := s.relay.KeptCodes(); !slices.Equal(codes, want) {
+	want := []privateapi.KeptCode{{Tenant: enginetest.Tenant.Hash(), Host: host.Cred.ID, Code: "6789BC"}}
+	if codes := s.relay.Private().KeptCodes(); !slices.Equal(codes, want) {
 		t.Errorf("the codes are %+v", codes)
 	}
 	testkit.Eventually(t, "it is written", func() bool { return s.relay.Stats().StateComplete })
@@ -207,24 +208,24 @@ func TestOfferRefused(t *testing.T) {
 	s := newSite(t, engine.Config{})
 	host := s.play(enginetest.UTP1, s.relay.Host("host", 3))
 	s.relay.Host("another", 3)
-	for name, change := range map[string]func(*engine.Handover, *engine.Config){
-		"version":   func(o *engine.Handover, _ *engine.Config) { o.Version++ },
-		"addresses": func(_ *engine.Handover, c *engine.Config) { c.Listen = append(c.Listen, c.Listen[0]) },
-		"address": func(_ *engine.Handover, c *engine.Config) {
+	for name, change := range map[string]func(*privateapi.Handover, *engine.Config){
+		"version":   func(o *privateapi.Handover, _ *engine.Config) { o.Version++ },
+		"addresses": func(_ *privateapi.Handover, c *engine.Config) { c.Listen = append(c.Listen, c.Listen[0]) },
+		"address": func(_ *privateapi.Handover, c *engine.Config) {
 			c.Listen = []netip.AddrPort{netip.AddrPortFrom(c.Listen[0].Addr(), c.Listen[0].Port()^1)}
 		},
-		"allocations": func(o *engine.Handover, c *engine.Config) { c.MaxAllocations = o.Allocations - 1 },
-		"transports":  func(o *engine.Handover, _ *engine.Config) { o.Transports = append(o.Transports, "ws") },
-		"workers":     func(o *engine.Handover, c *engine.Config) { c.Sockets.Workers = len(o.Sockets[0]) + 1 },
+		"allocations": func(o *privateapi.Handover, c *engine.Config) { c.MaxAllocations = o.Allocations - 1 },
+		"transports":  func(o *privateapi.Handover, _ *engine.Config) { o.Transports = append(o.Transports, "ws") },
+		"workers":     func(o *privateapi.Handover, c *engine.Config) { c.Sockets.Workers = len(o.Sockets[0]) + 1 },
 	} {
-		offer, err := s.relay.PrepareHandOver(t.Context())
+		offer, err := s.relay.Private().PrepareHandOver(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		cfg := s.cfg
-		cfg.Handover = offer
+		cfg.Private.Handover = offer
 		change(offer, &cfg)
-		if _, err := engine.New(cfg, s.id); !errors.Is(err, engine.ErrHandover) {
+		if _, err := engine.New(cfg, s.id); !errors.Is(err, privateapi.ErrHandover) {
 			t.Errorf("%s: New returns %v", name, err)
 		}
 		if _, err := offer.Sockets[0][0].Stat(); err == nil {
@@ -250,17 +251,17 @@ func TestResumeFails(t *testing.T) {
 		"cut off":      state(head + "an alloc"),
 		"a wrong role": state(head + strings.Repeat("x", table.HandoverLen)),
 	} {
-		offer, err := s.relay.PrepareHandOver(t.Context())
+		offer, err := s.relay.Private().PrepareHandOver(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		cfg := s.cfg
-		cfg.Handover, offer.Receive = offer, resume
+		cfg.Private.Handover, offer.Receive = offer, resume
 		other, err := engine.New(cfg, s.id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := other.Run(t.Context()); !errors.Is(err, engine.ErrHandover) {
+		if err := other.Run(t.Context()); !errors.Is(err, privateapi.ErrHandover) {
 			t.Errorf("%s: Run returns %v", name, err)
 		}
 	}

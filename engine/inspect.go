@@ -7,6 +7,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/table"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -170,40 +171,22 @@ func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
 	return d
 }
 
-// Presence says whether an allocation is live, or may come back after a restart.
-type Presence uint8
-
-// The kinds of presence.
-const (
-	Absent      Presence = iota // not live, and it will not come back
-	MayComeBack                 // not live; it is not known whether it was before the restart
-	Awaited                     // not live; the state file says that it was before the restart, and its role
-	Live                        // it has come back, or is of this run
-)
-
-// String returns "absent", "may come back", "awaited" or "live".
-func (p Presence) String() string {
-	return [...]string{"absent", "may come back", "awaited", "live"}[p]
-}
-
-// Presence returns whether an allocation is live or may come back, and its role if it is
-// [Awaited]. Errors: those of every call, see [Server].
-func (s *Server) Presence(ctx context.Context, id proto.AllocationID) (p Presence, role alloc.Role, err error) {
+func (s private) Presence(ctx context.Context, id proto.AllocationID) (p privateapi.Presence, role alloc.Role, err error) {
 	err = s.onControl(ctx, func(c *control) error { p, role = c.findPresence(id); return nil })
 	return p, role, err
 }
 
-func (c *control) findPresence(id proto.AllocationID) (p Presence, role alloc.Role) {
+func (c *control) findPresence(id proto.AllocationID) (p privateapi.Presence, role alloc.Role) {
 	if _, live := c.shared.table.ByID(id); live {
-		return Live, role
+		return privateapi.Live, role
 	}
 	if !c.mayExist(id, c.shared.clock()) {
-		return Absent, role
+		return privateapi.Absent, role
 	}
 	if i, ok := c.recovery.awaitedRecord(id); ok {
-		return Awaited, roleFromFlags(c.recovery.records[i].Flags)
+		return privateapi.Awaited, roleFromFlags(c.recovery.records[i].Flags)
 	}
-	return MayComeBack, role
+	return privateapi.MayComeBack, role
 }
 
 func (c *control) tenantName(hash uint64) alloc.Tenant {

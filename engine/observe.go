@@ -1,6 +1,8 @@
 package engine
 
-import "github.com/ferryrelay/ferry/alloc"
+import (
+	"github.com/ferryrelay/ferry/alloc"
+)
 
 // Observe implements [alloc.Relay]: o hears of each allocation that is bound or ends from now on,
 // before Hooks. alloc.NewService calls it. It may be called at any time and returns nil.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
@@ -181,11 +182,11 @@ func closes(u *enginetest.UTP) {
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	r, host, p := drainMatch(t, engine.Config{})
-	if r.Draining() {
+	if r.Stats().Draining {
 		t.Error("it drains from the start")
 	}
 	drain(t, r, engine.DrainConfig{})
-	if err := reserveHost(r); !errors.Is(err, alloc.ErrDraining) || !r.Draining() {
+	if err := reserveHost(r); !errors.Is(err, alloc.ErrDraining) || !r.Stats().Draining {
 		t.Errorf("a host while it drains: %v", err)
 	}
 	late := drainJoin(t, r, "late", host)
@@ -256,8 +257,8 @@ func TestUndrain(t *testing.T) {
 	if err := reserveHost(r); !errors.Is(err, alloc.ErrDraining) {
 		t.Errorf("a host while it drains: %v", err)
 	}
-	if err := r.Undrain(context.Background()); err != nil || r.Draining() {
-		t.Errorf("Undrain: %v, drains: %v", err, r.Draining())
+	if err := r.Undrain(context.Background()); err != nil || r.Stats().Draining {
+		t.Errorf("Undrain: %v, drains: %v", err, r.Stats().Draining)
 	}
 	closes(host)
 	closes(p)
@@ -453,15 +454,15 @@ func TestCaptureGivenUp(t *testing.T) {
 	id := r.Host("h", 3).ID
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	each := func(*engine.Captured) error { return nil }
+	each := func(*privateapi.Captured) error { return nil }
 	for range 100 {
-		if _, err := r.Capture(gone, id, each); errors.Is(err, engine.ErrCapture) {
+		if _, err := r.Private().Capture(gone, id, each); errors.Is(err, privateapi.ErrCapture) {
 			t.Fatal("an earlier capture stays: ", err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	if _, err := r.Capture(ctx, id, each); errors.Is(err, engine.ErrCapture) {
+	if _, err := r.Private().Capture(ctx, id, each); errors.Is(err, privateapi.ErrCapture) {
 		t.Error(err)
 	}
 }

@@ -1,6 +1,8 @@
 package engine
 
-import "time"
+import (
+	"time"
+)
 
 // pacer decides whether a worker sleeps before it receives again, and for how long. At a moderate
 // load a wake-up costs more than a datagram, so a short sleep lets several share one. It belongs

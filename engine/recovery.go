@@ -2,12 +2,12 @@ package engine
 
 import (
 	"encoding/binary"
-	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/statefile"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -55,39 +55,7 @@ func newRecovery(left statefile.PreviousRun) recovery {
 	return r
 }
 
-// ErrStateFull says that the state file has no room for another allocation. It
-// has room for twice [Config].MaxAllocations, at most 16,777,216.
-var ErrStateFull = statefile.ErrFull
-
-// ErrStateAbsent says that there was no state file.
-var ErrStateAbsent = statefile.ErrAbsent
-
-// ErrStateRolledBack says that the state file lacks the last changes: an older copy was put in its
-// place, or a run could not open it.
-var ErrStateRolledBack = statefile.ErrRolledBack
-
-// StateReport describes what New found in the state file.
-type StateReport struct {
-	// Opened: the file was opened, perhaps without permission to write.
-	Opened bool
-	// Allocations are those that the previous run left.
-	Allocations int
-	// Complete: all that the previous run stored is there, so recovery is strict. If not, Err says
-	// why.
-	Complete bool
-	// Damaged is the number of records that could not be read.
-	Damaged int
-	// Closed is when the previous run closed the file; zero if it was killed, or the file is not
-	// complete. A time before the end of that run means that file and counter are older copies.
-	Closed time.Time
-	// Err is nil if the file is complete or Recovery.StateFile is empty, and wraps
-	// [ErrStateAbsent] if there was no file and [ErrStateRolledBack] if it lacks the last changes.
-	// The relay runs all the same.
-	Err error
-}
-
-// StateReport returns what New found in the state file. It does not change.
-func (s *Server) StateReport() StateReport { return s.stateReport }
+func (s private) StateReport() privateapi.StateReport { return s.stateReport }
 
 // Places, if not nil, are those of all records of the file.
 func (s *Server) openStateFile(places []statefile.Place) (*statefile.File, statefile.PreviousRun) {
@@ -96,17 +64,17 @@ func (s *Server) openStateFile(places []statefile.Place) (*statefile.File, state
 	}
 	file, left, err := statefile.Open(statefile.Config{
 		Path: s.cfg.Recovery.StateFile, Capacity: min(2*s.cfg.MaxAllocations, statefile.MaxCapacity),
-		Relay: s.shared.sealer.Relay(), Boot: s.shared.sealer.Boot(), OnError: s.cfg.Recovery.OnStateError,
+		Relay: s.shared.sealer.Relay(), Boot: s.shared.sealer.Boot(), OnError: s.cfg.Private.OnStateError,
 		Places: places,
 	})
 	if err != nil {
-		if s.cfg.Recovery.OnStateError != nil {
-			s.cfg.Recovery.OnStateError(err)
+		if s.cfg.Private.OnStateError != nil {
+			s.cfg.Private.OnStateError(err)
 		}
 		left.Err = err
 	}
 	s.keepCodes(left.Records)
-	s.stateReport = StateReport{Opened: err == nil, Allocations: len(left.Records), Complete: left.Complete, Damaged: left.Damaged,
+	s.stateReport = privateapi.StateReport{Opened: err == nil, Allocations: len(left.Records), Complete: left.Complete, Damaged: left.Damaged,
 		Closed: left.Closed, Err: left.Err}
 	return file, left
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/internal/seal"
 	"github.com/ferryrelay/ferry/engine/internal/statefile"
 	"github.com/ferryrelay/ferry/engine/internal/table"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/proto"
 	"github.com/google/uuid"
 )
@@ -187,10 +188,7 @@ func (c *control) addReservation(m *claims, now int64) error {
 	return nil
 }
 
-// KeepCode writes the join code of a live host to the state file, if there is one, so that it
-// survives a crash, and calls [Hooks].OnCode. Errors: alloc.ErrNotFound, alloc.ErrCodeMalformed,
-// and those of every call, see [Server].
-func (s *Server) KeepCode(ctx context.Context, id proto.AllocationID, code string) error {
+func (s private) KeepCode(ctx context.Context, id proto.AllocationID, code string) error {
 	packed, err := statefile.ParseCode(code)
 	if err != nil {
 		return alloc.ErrCodeMalformed
@@ -213,21 +211,12 @@ func (c *control) keepCode(host *table.Entry, code statefile.Code) {
 	}
 }
 
-// KeptCode is a join code that the previous run wrote to the state file.
-type KeptCode struct {
-	Tenant uint64 // alloc.Tenant.Hash
-	Host   proto.AllocationID
-	Code   string
-}
-
-// KeptCodes returns the join codes of hosts of the previous run that may come back, and of another
-// process that hands over. It must be called before Run, or in [Handover].OnResume.
-func (s *Server) KeptCodes() []KeptCode { return s.keptCodes }
+func (s private) KeptCodes() []privateapi.KeptCode { return s.keptCodes }
 
 func (s *Server) keepCodes(records []statefile.FoundRecord) {
 	for i := range records {
 		if r := &records[i]; !r.Code.IsZero() {
-			s.keptCodes = append(s.keptCodes, KeptCode{Tenant: r.Tenant, Host: r.ID, Code: r.Code.String()})
+			s.keptCodes = append(s.keptCodes, privateapi.KeptCode{Tenant: r.Tenant, Host: r.ID, Code: r.Code.String()})
 		}
 	}
 }
@@ -340,9 +329,6 @@ func (s *Server) Drain(ctx context.Context, cfg DrainConfig) error {
 func (s *Server) Undrain(ctx context.Context) error {
 	return s.onControl(ctx, func(c *control) error { c.drain.active.Store(false); return nil })
 }
-
-// Draining reports whether the relay drains. It may be called at any time.
-func (s *Server) Draining() bool { return s.control.drain.active.Load() }
 
 func (c *control) drainSome(now int64) {
 	d := &c.drain

@@ -17,6 +17,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/internal/seal"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
@@ -59,7 +60,7 @@ func (s *site) start() {
 	id.Epoch, id.Now = s.epoch, s.now
 	cfg := s.cfg
 	cfg.Recovery.StateFile = s.path
-	cfg.Recovery.OnStateError = s.onStateError
+	cfg.Private.OnStateError = s.onStateError
 	s.relay = enginetest.StartAs(s.t, cfg, id)
 }
 
@@ -447,11 +448,11 @@ func TestKeepCode(t *testing.T) {
 		{"too long", host.ID, strings.Repeat("6", 13), alloc.ErrCodeMalformed},
 		{"another alphabet", host.ID, "ABCDEF", alloc.ErrCodeMalformed},
 	} {
-		if err := s.relay.KeepCode(ctx, c.id, c.code); !errors.Is(err, c.want) {
+		if err := s.relay.Private().KeepCode(ctx, c.id, c.code); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
 	}
-	if err := s.relay.KeepCode(ctx, host.ID, "JKLMNP"); err != nil {
+	if err := s.relay.Private().KeepCode(ctx, host.ID, "JKLMNP"); err != nil {
 		t.Error(err)
 	}
 	leaving := s.play(enginetest.UTP2, gone)
@@ -459,7 +460,7 @@ func TestKeepCode(t *testing.T) {
 	leaving.Inject(slices.Concat([]byte{0xDA, 0x72, 0, 11}, leaving.Cred.ID[:]))
 	testkit.Eventually(t, "it has ended", func() bool { return s.relay.Stats().Allocations == 2 })
 	s.restart("crashed")
-	want := []engine.KeptCode{{Tenant: enginetest.Tenant.Hash(), Host: host.ID, Code: "JKLMNP"}}
+	want := []privateapi.KeptCode{{Tenant: enginetest.Tenant.Hash(), Host: host.ID, Code: "JKLMNP"}}
 	if got := s.relay.Kept; !slices.Equal(got, want) {
 		t.Errorf("kept %v, want %v", got, want)
 	}

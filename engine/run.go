@@ -48,7 +48,7 @@ func (s *Server) Run(parent context.Context) error {
 			}
 		})
 	}
-	if s.cfg.Handover != nil {
+	if s.cfg.Private.Handover != nil {
 		if err := s.resume(ctx); err != nil {
 			close(s.stopped)
 			s.closeSockets()
@@ -66,7 +66,7 @@ func (s *Server) Run(parent context.Context) error {
 	s.control.drain.finish = func() { cancel(nil) }
 	s.handover.allow(func() { cancel(errHandOver) })
 	close(begin)
-	if s.cfg.Handover != nil {
+	if s.cfg.Private.Handover != nil {
 		s.resumeFile()
 	}
 	controlEnded := make(chan struct{})

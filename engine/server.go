@@ -20,14 +20,12 @@ import (
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/proto"
 )
 
 // ErrAlreadyRun is returned by a second call of Run.
 var ErrAlreadyRun = errors.New("engine: Run was called before, or the server is closed")
-
-// ErrListen is wrapped by the error of New about an address of Config.Listen.
-var ErrListen = errors.New("engine: listen")
 
 // Server is a relay. Any goroutine may call its methods. Those that take a context are carried out
 // by one goroutine of Run, one after the other. A call whose error is [ErrNotRunning],
@@ -42,8 +40,8 @@ type Server struct {
 	intakes []intakes     // by transport
 	control *control
 
-	stateReport StateReport
-	keptCodes   []KeptCode // see KeptCodes
+	stateReport privateapi.StateReport
+	keptCodes   []privateapi.KeptCode // see KeptCodes
 	handover    handover
 
 	observing sync.Mutex // held by Observe
@@ -61,7 +59,7 @@ type Server struct {
 // New opens the sockets and the state file of a relay, and starts no goroutine. Errors: an invalid
 // field of id or cfg, or a socket that cannot be opened.
 func New(cfg Config, id Identity) (s *Server, err error) {
-	if offer := cfg.Handover; offer != nil {
+	if offer := cfg.Private.Handover; offer != nil {
 		defer func() {
 			if err != nil {
 				offer.Close()
@@ -69,8 +67,8 @@ func New(cfg Config, id Identity) (s *Server, err error) {
 		}()
 	}
 	keys := seal.Config{Master: id.Master, Relay: id.Relay, Boot: id.Boot, Epoch: id.Epoch, Now: id.Now}
-	if cfg.Handover != nil {
-		keys.Boot = cfg.Handover.Boot
+	if cfg.Private.Handover != nil {
+		keys.Boot = cfg.Private.Handover.Boot
 	}
 	sealer, err := seal.New(keys)
 	if err != nil {
@@ -90,8 +88,8 @@ func New(cfg Config, id Identity) (s *Server, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
-	if cfg.Handover != nil {
-		if err := cfg.Handover.check(&cfg); err != nil {
+	if cfg.Private.Handover != nil {
+		if err := checkHandover(cfg.Private.Handover, &cfg); err != nil {
 			return nil, err
 		}
 	}
@@ -105,8 +103,8 @@ func New(cfg Config, id Identity) (s *Server, err error) {
 	s.shared = &shared{
 		rules: cfg.rules(), sealer: sealer, budgets: newBudgets(cfg.Unlimited), checker: checker, clock: newClock(sock.Now()),
 	}
-	if cfg.Handover != nil {
-		if s.shared.clock, err = continueClock(cfg.Handover.Started); err != nil {
+	if cfg.Private.Handover != nil {
+		if s.shared.clock, err = continueClock(cfg.Private.Handover.Started); err != nil {
 			s.closeSockets()
 			return nil, err
 		}
@@ -117,8 +115,8 @@ func New(cfg Config, id Identity) (s *Server, err error) {
 		s.closeSockets()
 		return nil, err
 	}
-	if cfg.Handover != nil {
-		s.shared.table.Prepare(cfg.Handover.Allocations)
+	if cfg.Private.Handover != nil {
+		s.shared.table.Prepare(cfg.Private.Handover.Allocations)
 	}
 	s.setLimits(cfg.Limits)
 	s.cfg.Advertise = slices.Clone(cfg.Advertise)
@@ -135,7 +133,7 @@ func New(cfg Config, id Identity) (s *Server, err error) {
 		s.control.guard.log = slog.Default()
 	}
 	var left statefile.PreviousRun
-	if cfg.Handover == nil { // The other process has the file open until Run.
+	if cfg.Private.Handover == nil { // The other process has the file open until Run.
 		var file *statefile.File
 		file, left = s.openStateFile(nil)
 		s.control.setStateFile(file)
@@ -223,7 +221,7 @@ func (s *Server) listenOnce() error {
 		if err != nil {
 			s.closeGroups()
 			s.groups = nil
-			return fmt.Errorf("%w on %v: %w", ErrListen, addr, err)
+			return fmt.Errorf("%w on %v: %w", privateapi.ErrListen, addr, err)
 		}
 		s.groups = append(s.groups, group)
 		s.steer(group.Addr(), group)
@@ -232,18 +230,18 @@ func (s *Server) listenOnce() error {
 }
 
 func (s *Server) openGroup(listener int, cfg sock.Config) (*sock.Group, error) {
-	if s.cfg.Handover == nil {
+	if s.cfg.Private.Handover == nil {
 		return sock.Listen(cfg, s.cfg.Sockets.Workers)
 	}
-	files := s.cfg.Handover.Sockets[listener]
-	s.cfg.Handover.Sockets[listener] = nil // they belong to the group
+	files := s.cfg.Private.Handover.Sockets[listener]
+	s.cfg.Private.Handover.Sockets[listener] = nil // they belong to the group
 	return sock.Adopt(cfg, files)
 }
 
 // Sockets that another process has, and relays with, stay as they are there.
 func (s *Server) closeGroups() {
 	for _, g := range s.groups {
-		if s.cfg.Handover != nil && !s.relays.Load() {
+		if s.cfg.Private.Handover != nil && !s.relays.Load() {
 			_ = g.CloseDescriptors()
 		} else {
 			_ = g.Close()
@@ -282,8 +280,8 @@ func (s *Server) build() {
 	c.migrations, c.records, c.transports = newMigrations(&s.cfg), s.cfg.records(), s.cfg.Transports
 	c.seats.max = int64(s.cfg.MaxSeats)
 	c.players.limits = s.cfg.PlayerLimits.withDefaults(s.cfg.MaxConnections, s.cfg.Unlimited)
-	s.cfg.Recovery.OnStateError = guard(c.guard, "OnStateError", s.cfg.Recovery.OnStateError)
-	c.rewrite.onComplete = guardCall(c.guard, "OnStateComplete", s.cfg.Recovery.OnStateComplete)
+	s.cfg.Private.OnStateError = guard(c.guard, "OnStateError", s.cfg.Private.OnStateError)
+	c.rewrite.onComplete = guardCall(c.guard, "OnStateComplete", s.cfg.Private.OnStateComplete)
 	c.sendTotals, c.projects.traffic, c.isOpen = s.sendTotals, s.traffic, s.isOpen
 	s.shared.grace = newGrace(epochs)
 	if path := s.cfg.fastPath(); path != nil {

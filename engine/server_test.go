@@ -15,6 +15,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"go.uber.org/goleak"
@@ -86,8 +87,8 @@ func TestLifecycle(t *testing.T) {
 func check(srv *engine.Server) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
-	for err = srv.Check(ctx); err != nil && ctx.Err() == nil; {
-		err = srv.Check(ctx)
+	for err = srv.Private().Check(ctx); err != nil && ctx.Err() == nil; {
+		err = srv.Private().Check(ctx)
 	}
 	return err
 }
@@ -102,7 +103,7 @@ func TestCheck(t *testing.T) {
 	defer cancel()
 	dead := newServer(t, engine.Config{})
 	defer dead.Close()
-	if err := dead.Check(ctx); err == nil {
+	if err := dead.Private().Check(ctx); err == nil {
 		t.Error("a relay that does not run answers checks")
 	}
 	if st := other.Stats(); st.Received != 0 {
@@ -373,5 +374,5 @@ func TestCloseOfZero(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	new(engine.Handover).Close()
+	new(privateapi.Handover).Close()
 }

@@ -1,6 +1,8 @@
 package engine
 
-import "time"
+import (
+	"time"
+)
 
 // Stats are counters since New, and gauges. A worker's counters are consistent to within a batch,
 // and late by a millisecond, or by up to 250 ms if it receives nothing more.
@@ -94,7 +96,7 @@ func (s *Server) Stats() Stats {
 	}
 	st.Allocations, st.Bound, st.Links = s.shared.table.Counts()
 	st.Seats = int(s.control.seats.taken.Load())
-	st.Rebuilt, st.Draining = s.control.rebuilt.Load(), s.Draining()
+	st.Rebuilt, st.Draining = s.control.rebuilt.Load(), s.control.drain.active.Load()
 	st.SessionsFull = s.control.players.noSession.Load()
 	for l, name := range playerLimitNames {
 		st.PlayerRefused[name] = s.control.players.refused[l].Load()

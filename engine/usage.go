@@ -6,6 +6,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/table"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -40,20 +41,7 @@ func (s *Server) Usage(ctx context.Context) (all []Usage, err error) {
 	return all, err
 }
 
-// ProjectUsage is what a project uses in all its environments, exact for any number of tenants.
-type ProjectUsage struct {
-	Project              string
-	Allocations, Players int
-	// Bytes is at least what its players' RELAYs had that were forwarded, without UDP and IP
-	// headers: while an allocation of the project has no counters of its own, see [Usage], it
-	// increases by the bytes of all such allocations. Without live allocations it may begin again
-	// at zero.
-	Bytes uint64
-}
-
-// Projects returns the usage of the named projects, or of all if none is named, in no order,
-// without those that have used nothing lately. Errors: those of every call, see [Server].
-func (s *Server) Projects(ctx context.Context, names ...string) (all []ProjectUsage, err error) {
+func (s private) Projects(ctx context.Context, names ...string) (all []privateapi.ProjectUsage, err error) {
 	err = s.onControl(ctx, func(c *control) error { all = c.projects.list(names); return nil })
 	return all, err
 }
@@ -259,7 +247,7 @@ func (p *projects) usage(now int64) (all []Usage) {
 	return all
 }
 
-func (p *projects) list(names []string) (all []ProjectUsage) {
+func (p *projects) list(names []string) (all []privateapi.ProjectUsage) {
 	bytes := make(map[*project]uint64)
 	for i := range p.rows {
 		if t := p.rows[i].tenant; t != nil && t.project != nil && isNamed(names, t.name.Project) {
@@ -268,7 +256,7 @@ func (p *projects) list(names []string) (all []ProjectUsage) {
 	}
 	others := p.traffic(0).bytes
 	add := func(name string, of *project) {
-		u := ProjectUsage{Project: name, Allocations: of.allocations, Players: of.players, Bytes: bytes[of] + of.bytes}
+		u := privateapi.ProjectUsage{Project: name, Allocations: of.allocations, Players: of.players, Bytes: bytes[of] + of.bytes}
 		if of.others > 0 {
 			u.Bytes += others - of.before
 		}

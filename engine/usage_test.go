@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -64,7 +65,7 @@ func (r *usageRig) sum(now int64) (sum Usage) {
 	return sum
 }
 
-func (r *usageRig) project(t *testing.T, name string) ProjectUsage {
+func (r *usageRig) project(t *testing.T, name string) privateapi.ProjectUsage {
 	t.Helper()
 	all := r.list([]string{name})
 	if len(all) != 1 {

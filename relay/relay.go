@@ -162,13 +162,13 @@ func (r *Relay) buildService(endpoints []alloc.ServerEndpoint) (err error) {
 	if c.Store == nil {
 		c.Store = alloc.NewMemoryStore()
 	}
-	for _, kept := range r.engine.KeptCodes() {
+	for _, kept := range r.engine.Private().KeptCodes() {
 		if _, err := c.Store.MoveCode(context.Background(), kept.Tenant, kept.Code, kept.Host, kept.Host); err != nil {
 			r.log.Error("the join code of a host is not restored", "host", kept.Host.String(), "error", err)
 		}
 	}
 	if c.KeepCode == nil && r.cfg.Engine.Recovery.StateFile != "" {
-		c.KeepCode = r.engine.KeepCode
+		c.KeepCode = r.engine.Private().KeepCode
 	}
 	if len(c.Regions) == 0 && c.LiveRegions == nil {
 		c.Regions = []alloc.Region{r.cfg.region(endpoints)}

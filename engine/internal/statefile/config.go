@@ -3,6 +3,8 @@ package statefile
 import (
 	"errors"
 	"fmt"
+
+	"github.com/ferryrelay/ferry/internal/privateapi"
 )
 
 // MaxCapacity is a file of 768 MiB, if all are in use.
@@ -56,7 +58,7 @@ func (c *Config) reportError(err error) {
 // Reasons for which a file is not complete, wrapped by [PreviousRun].Err, besides errors of the
 // file system.
 var (
-	ErrAbsent    = errors.New("statefile: no state file was there")
+	ErrAbsent    = privateapi.ErrStateAbsent
 	ErrHeader    = errors.New("statefile: header damaged")
 	ErrVersion   = errors.New("statefile: other version")
 	ErrForeign   = errors.New("statefile: file of another relay")
@@ -65,7 +67,7 @@ var (
 	// ErrMachine: the machine may have restarted while the file was open.
 	ErrMachine = errors.New("statefile: machine restarted while the file was open")
 	// ErrRolledBack: an older copy was put in its place, or a process ran that could not open it.
-	ErrRolledBack = errors.New("statefile: rolled back: it lacks the last changes, as an older copy does")
+	ErrRolledBack = privateapi.ErrStateRolledBack
 	// ErrNoCounter: the counter is missing or damaged.
 	ErrNoCounter = errors.New("statefile: its counter file is missing, so it may be an older copy")
 	// ErrUnstored: the previous process could not store all changes.
@@ -75,7 +77,7 @@ var (
 var (
 	// ErrFull: absence proves nothing for the boots of this file. Changes of other allocations are
 	// still stored.
-	ErrFull = errors.New("statefile: full")
+	ErrFull = privateapi.ErrStateFull
 	// ErrPlace: an error of the caller, or another process wrote to the file.
 	ErrPlace = errors.New("statefile: place holds no intact record")
 )

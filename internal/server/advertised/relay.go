@@ -7,6 +7,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // Relay is the relay of an Allocations service. Its fields are fixed before the first call.
@@ -33,6 +34,11 @@ func (r Relay) ReserveJoiner(ctx context.Context, q alloc.JoinerRequest) (alloc.
 // MigrateHost implements alloc.Relay.
 func (r Relay) MigrateHost(ctx context.Context, q alloc.MigrationRequest) (alloc.Reservation, error) {
 	return reserve(ctx, r, q, r.Server.MigrateHost)
+}
+
+// KeepCode keeps the join code of a host over a crash.
+func (r Relay) KeepCode(ctx context.Context, host proto.AllocationID, code string) error {
+	return r.Private().KeepCode(ctx, host, code)
 }
 
 func reserve[Q any](ctx context.Context, r Relay, q Q, do func(context.Context, Q) (alloc.Reservation, error)) (alloc.Reservation, error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/internal/fleet/redisstore"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/host/state"
@@ -327,7 +328,7 @@ func (a *App) prepareReload() {
 // buildRelay creates the relay, and what keeps a record of it. The subscribers of its events may not
 // exist yet, but no event is published before Run.
 func (a *App) buildRelay() error {
-	var offer *engine.Handover
+	var offer *privateapi.Handover
 	if a.takeover != nil {
 		offer = a.takeover.offer
 	}
@@ -342,7 +343,7 @@ func (a *App) buildRelay() error {
 	if err != nil {
 		return err
 	}
-	a.relay, a.players.relay, a.ready.drain = r, r.engine, r.drain
+	a.relay, a.players.relay, a.ready.drain = r, r.engine.Private(), r.drain
 	a.history = history.New(history.Config{
 		Directory: history.NewDirectory(), Relay: r.engine, MaxContent: a.opts.Config.MaxContent, RecoverFor: r.recoverFor,
 		Logger: a.opts.Logger,
@@ -400,7 +401,7 @@ func (a *App) buildService() (err error) {
 	}
 	codes := &localCodes{Store: alloc.NewMemoryStore(), relay: a.relay.engine, directory: a.history.Directory, log: a.opts.Logger}
 	codes.restore(nil)
-	cfg.Relay, cfg.Store, cfg.KeepCode = relay, codes, a.relay.engine.KeepCode
+	cfg.Relay, cfg.Store, cfg.KeepCode = relay, codes, a.relay.engine.Private().KeepCode
 	cfg.HasRoom = func(_ string, seats int) bool { return a.relay.hasRoom(a.settings.current().Config, seats) }
 	cfg.Regions = []alloc.Region{{
 		ID: c.Region, Description: c.Region, QoSAddress: qosAddress(relay.Endpoints), WebSocketURL: placement.WebSocketURL(relay.Endpoints),

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"syscall"
 
-	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/host/foreign"
 )
 
@@ -46,7 +46,7 @@ func holderOf(network string, addr netip.AddrPort) string {
 const programName = "ferry"
 
 func udpError(addrs []netip.AddrPort, err error) error {
-	if !errors.Is(err, engine.ErrListen) {
+	if !errors.Is(err, privateapi.ErrListen) {
 		return err
 	}
 	for _, addr := range addrs {

@@ -18,6 +18,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/history"
@@ -85,7 +86,7 @@ func (a *App) buildMember() error {
 }
 
 func (m *member) restore() {
-	for _, kept := range m.relay.engine.KeptCodes() {
+	for _, kept := range m.relay.engine.Private().KeptCodes() {
 		m.announcer.HostReturned(kept.Host, kept.Tenant)
 		m.announcer.KeepCode(kept.Host, kept.Code)
 		m.history.KeepCode(kept.Host, kept.Code)
@@ -303,7 +304,7 @@ func (m *member) reportUsage(ctx context.Context) {
 	var reported map[string]int64
 	var relayed bandwidth
 	periodic.Run(ctx, leaseEvery, func() {
-		all, err := m.relay.engine.Projects(ctx)
+		all, err := m.relay.engine.Private().Projects(ctx)
 		if err != nil {
 			return // The relay does not run.
 		}
@@ -317,7 +318,7 @@ func (m *member) reportUsage(ctx context.Context) {
 
 // changedLeases returns the current usage by scope, including zero for scopes that were
 // reported before and are not used any more.
-func changedLeases(reported map[string]int64, all []engine.ProjectUsage, perSecond map[string]int64) (uses []redisstore.Use,
+func changedLeases(reported map[string]int64, all []privateapi.ProjectUsage, perSecond map[string]int64) (uses []redisstore.Use,
 	next map[string]int64) {
 	next = make(map[string]int64)
 	for i := range all {

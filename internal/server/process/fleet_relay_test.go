@@ -317,7 +317,7 @@ func TestKeptCodes(t *testing.T) {
 	k.redis.Restart()
 	o.Fresh = false
 	after := start(t, o)
-	if kept := after.relay.engine.KeptCodes(); len(kept) != 1 || kept[0].Host.String() != host.AllocationID {
+	if kept := after.relay.engine.Private().KeptCodes(); len(kept) != 1 || kept[0].Host.String() != host.AllocationID {
 		t.Fatalf("the relay has kept %d codes", len(kept))
 	}
 	testkit.Within(t, time.Minute, "the code", func() bool {

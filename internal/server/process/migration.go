@@ -23,7 +23,7 @@ type localCodes struct {
 }
 
 func (c *localCodes) restore(migrating []migratingCode) {
-	for _, kept := range c.relay.KeptCodes() {
+	for _, kept := range c.relay.Private().KeptCodes() {
 		_, _ = c.Store.MoveCode(context.Background(), kept.Tenant, kept.Code, kept.Host, kept.Host)
 		c.directory.KeepCode(kept.Host, kept.Code)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/net/connlimit"
 	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
@@ -126,7 +127,7 @@ func (a *App) buildOperator(m *metrics.Metrics) error {
 	}
 	if a.relay != nil {
 		cfg.Relay, cfg.Region, cfg.Matches = a.opts.Identity.Relay.String(), a.opts.Config.Region, a.relay.countMatches
-		cfg.Stats, cfg.Probe = a.relay.engine.Stats, a.relay.engine.Check
+		cfg.Stats, cfg.Probe = a.relay.engine.Stats, a.relay.engine.Private().Check
 		cfg.Refusals = func() []timeline.Event { return a.history.Timeline().Refusals(consoleRefusals) }
 	}
 	if a.frontEnd != nil {
@@ -153,7 +154,7 @@ func (a *App) buildOperator(m *metrics.Metrics) error {
 		Bans: a.bans, Timeline: a.history.Timeline(),
 	}
 	if r := a.relay; r != nil {
-		s.fixed.Relay, s.fixed.Health.Probe = relayConfig(a), r.engine.Check
+		s.fixed.Relay, s.fixed.Health.Probe = relayConfig(a), r.engine.Private().Check
 		s.fixed.Drain = &admin.DrainConfig{
 			Drain: r.drain.Drain, Undrain: r.drain.Undrain, State: r.drain.DrainState, Defaults: r.drain.defaults,
 		}
@@ -184,11 +185,11 @@ func relayConfig(a *App) *admin.RelayConfig {
 }
 
 func captureOf(r *localRelay, s *settings) admin.CaptureFunc {
-	return func(ctx context.Context, match proto.AllocationID, each func(*engine.Captured) error) (lost uint64, err error) {
+	return func(ctx context.Context, match proto.AllocationID, each func(*privateapi.Captured) error) (lost uint64, err error) {
 		if now := s.current(); !now.Capture {
 			return 0, admin.ErrCaptureOff
 		}
-		return r.engine.Capture(ctx, match, each)
+		return r.engine.Private().Capture(ctx, match, each)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
@@ -46,7 +47,7 @@ type players struct {
 }
 
 type counter interface {
-	Projects(ctx context.Context, names ...string) ([]engine.ProjectUsage, error)
+	Projects(ctx context.Context, names ...string) ([]privateapi.ProjectUsage, error)
 }
 
 // newPlayers returns players with the policy of the settings. It reads the files of
@@ -431,7 +432,7 @@ type bandwidth struct {
 
 // measure returns the bytes per second of each project since the last call, none at the
 // first call.
-func (b *bandwidth) measure(all []engine.ProjectUsage, now time.Time) map[string]int64 {
+func (b *bandwidth) measure(all []privateapi.ProjectUsage, now time.Time) map[string]int64 {
 	bytes := make(map[string]uint64)
 	for i := range all {
 		bytes[all[i].Project] = all[i].Bytes
@@ -463,7 +464,7 @@ func (r *rates) of(project string) int64 {
 
 // run reads the usage of the relay every 2 s, the interval of a fleet, until ctx ends,
 // while wanted returns true.
-func (r *rates) run(ctx context.Context, wanted func() bool, usage func(context.Context, ...string) ([]engine.ProjectUsage, error)) {
+func (r *rates) run(ctx context.Context, wanted func() bool, usage func(context.Context, ...string) ([]privateapi.ProjectUsage, error)) {
 	var b bandwidth
 	periodic.Run(ctx, leaseEvery, func() {
 		if !wanted() {

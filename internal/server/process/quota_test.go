@@ -17,8 +17,8 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
-	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/players/identity"
 	"github.com/ferryrelay/ferry/internal/server/players/quota"
@@ -170,7 +170,9 @@ func TestFleetQuotaWithoutStore(t *testing.T) {
 
 type idleRelay struct{}
 
-func (idleRelay) Projects(context.Context, ...string) ([]engine.ProjectUsage, error) { return nil, nil }
+func (idleRelay) Projects(context.Context, ...string) ([]privateapi.ProjectUsage, error) {
+	return nil, nil
+}
 
 // TestBandwidthQuota: a project that relays more than it may gets nothing new
 // until it relays less, and others do not count. Counters that begin anew hide nothing.
@@ -184,12 +186,12 @@ func TestBandwidthQuota(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.relay = idleRelay{}
-		var all atomic.Pointer[[]engine.ProjectUsage]
+		var all atomic.Pointer[[]privateapi.ProjectUsage]
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			p.rates.run(ctx, p.hasBandwidthQuotas, func(context.Context, ...string) ([]engine.ProjectUsage, error) {
+			p.rates.run(ctx, p.hasBandwidthQuotas, func(context.Context, ...string) ([]privateapi.ProjectUsage, error) {
 				if now := all.Load(); now != nil {
 					return *now, nil
 				}
@@ -197,7 +199,7 @@ func TestBandwidthQuota(t *testing.T) {
 			})
 		}()
 		relayed := func(game, other uint64) {
-			all.Store(&[]engine.ProjectUsage{{Project: "game", Bytes: game}, {Project: "other", Bytes: other}})
+			all.Store(&[]privateapi.ProjectUsage{{Project: "game", Bytes: game}, {Project: "other", Bytes: other}})
 			time.Sleep(leaseEvery)
 			synctest.Wait()
 		}
@@ -230,7 +232,7 @@ func TestBandwidthQuota(t *testing.T) {
 // TestReportedBandwidth: what a relay of a fleet reports of it, and takes back.
 func TestReportedBandwidth(t *testing.T) {
 	t.Parallel()
-	all := []engine.ProjectUsage{{Project: "game", Allocations: 1, Players: 1}}
+	all := []privateapi.ProjectUsage{{Project: "game", Allocations: 1, Players: 1}}
 	uses, reported := changedLeases(nil, all, map[string]int64{"game": 5000, "gone": 0})
 	if len(uses) != 3 || reported[scopeBytes+"game"] != 5000 {
 		t.Errorf("%v, %v", uses, reported)

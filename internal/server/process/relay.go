@@ -21,6 +21,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/advertised"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/events"
@@ -53,7 +54,8 @@ type localRelay struct {
 
 // newLocalRelay opens the UDP sockets and the files. The hooks may be called once run is.
 // A relay that is never run must be closed.
-func newLocalRelay(o *Options, hooks engine.Hooks, drains *events.Topic[events.Drain], offer *engine.Handover) (_ *localRelay, err error) {
+func newLocalRelay(o *Options, hooks engine.Hooks, drains *events.Topic[events.Drain],
+	offer *privateapi.Handover) (_ *localRelay, err error) {
 	r := &localRelay{opts: o, processors: newProcessors(&o.Config, goScheduler())}
 	if err := r.processors.check(); err != nil {
 		return nil, err
@@ -68,7 +70,7 @@ func newLocalRelay(o *Options, hooks engine.Hooks, drains *events.Topic[events.D
 		Master: o.Identity.Master, Relay: o.Identity.Relay, Epoch: engine.DefaultEpoch, Boot: rand.Uint64() | 1,
 	}
 	if offer != nil {
-		identity.Boot, cfg.Handover = offer.Boot, offer
+		identity.Boot, cfg.Private.Handover = offer.Boot, offer
 	}
 	cfg.Sockets.Workers, cfg.Sockets.WorkerCPUs = r.processors.workers, r.processors.cpus
 	if len(cfg.Sockets.WorkerCPUs) > 0 {
@@ -85,7 +87,7 @@ func newLocalRelay(o *Options, hooks engine.Hooks, drains *events.Topic[events.D
 		cfg.Recovery.Window = -1
 	}
 	r.restart.boot, r.recoverFor = identity.Boot, cfg.Recovery.Window
-	cfg.Recovery.StateFile, cfg.Recovery.OnStateError, cfg.Recovery.OnStateComplete = o.StateFile, r.onStateError, r.onStateComplete
+	cfg.Recovery.StateFile, cfg.Private.OnStateError, cfg.Private.OnStateComplete = o.StateFile, r.onStateError, r.onStateComplete
 	if r.engine, err = r.newEngine(cfg, identity); err != nil {
 		return nil, errors.Join(udpError(cfg.Listen, err), r.closeSessionFile())
 	}
@@ -152,7 +154,7 @@ func (r *localRelay) run(ctx context.Context, handOver func() bool) error {
 	if !stop() {
 		<-ended
 	}
-	if err == nil && ctx.Err() == nil && r.engine.Draining() {
+	if err == nil && ctx.Err() == nil && r.engine.Stats().Draining {
 		r.drain.logEnd()
 		return errDrained
 	}
@@ -182,7 +184,7 @@ func (r *localRelay) wake(ctx context.Context) bool {
 	}
 	for ctx.Err() == nil {
 		attempt, cancel := context.WithTimeout(ctx, probeWithin)
-		err := r.engine.Check(attempt)
+		err := r.engine.Private().Check(attempt)
 		cancel()
 		if err == nil {
 			return true
@@ -268,8 +270,8 @@ func listen(c *config.Config) []netip.AddrPort {
 }
 
 func (r *localRelay) hasRoom(c config.Config, seats int) bool {
-	most := r.seats(&c)
-	return !r.engine.Draining() && (most == 0 || r.engine.Stats().Seats+seats <= most)
+	most, st := r.seats(&c), r.engine.Stats()
+	return !st.Draining && (most == 0 || st.Seats+seats <= most)
 }
 
 // seats returns the number of seats of the relay for these settings, 0 for no limit. A relay of a fleet always has a limit, since it
@@ -354,10 +356,10 @@ func (r *localRelay) openSessionFile(slots int) *dtls.SessionFile {
 	}
 	r.sessionFile = s
 	switch err := s.Unread(); {
-	case errors.Is(err, engine.ErrStateRolledBack):
+	case errors.Is(err, privateapi.ErrStateRolledBack):
 		log.Warn("session file: it lacks the last changes, as an older copy does, so DTLS sessions of an earlier run need a new handshake")
 		return s
-	case err != nil && !errors.Is(err, engine.ErrStateAbsent):
+	case err != nil && !errors.Is(err, privateapi.ErrStateAbsent):
 		log.Info("session file: not used, so DTLS sessions of an earlier run need a new handshake", "why", err)
 		return s
 	}
@@ -366,7 +368,7 @@ func (r *localRelay) openSessionFile(slots int) *dtls.SessionFile {
 }
 
 func (r *localRelay) logStateReport() {
-	report := r.engine.StateReport()
+	report := r.engine.Private().StateReport()
 	if !report.Opened {
 		return
 	}
@@ -381,9 +383,9 @@ func (r *localRelay) logStateReport() {
 			attrs = append(attrs, "closed", report.Closed.UTC().Format(time.RFC3339))
 		}
 		log.Info("state file: complete", attrs...)
-	case errors.Is(report.Err, engine.ErrStateAbsent):
+	case errors.Is(report.Err, privateapi.ErrStateAbsent):
 		log.Warn("state file: none was there, so every client of an earlier run is accepted after this start", "may_come_back_within", window)
-	case errors.Is(report.Err, engine.ErrStateRolledBack):
+	case errors.Is(report.Err, privateapi.ErrStateRolledBack):
 		log.Warn("state file: it lacks the last changes, as an older copy does, so it is a hint only, and every client of an earlier run is accepted after this start",
 			"allocations", report.Allocations, "may_come_back_within", window)
 	default:
@@ -393,7 +395,7 @@ func (r *localRelay) logStateReport() {
 }
 
 func (r *localRelay) onStateError(err error) {
-	if errors.Is(err, engine.ErrStateFull) {
+	if errors.Is(err, privateapi.ErrStateFull) {
 		r.opts.Logger.Error("state file: full, so that after a crash allocations that had ended may come back", "file", r.opts.StateFile)
 		return
 	}

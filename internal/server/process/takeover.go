@@ -8,17 +8,17 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/operator/history"
 	"github.com/ferryrelay/ferry/internal/server/upgrade"
 )
 
 type takeover struct {
 	parent  *upgrade.Parent
-	offer   *engine.Handover // of its relay
-	links   []*os.File       // to the processes that keep WebSockets
-	history *os.File         // the pipe from which its history comes; nil: there is none
-	codes   *localCodes      // of this process; set before receive
+	offer   *privateapi.Handover // of its relay
+	links   []*os.File           // to the processes that keep WebSockets
+	history *os.File             // the pipe from which its history comes; nil: there is none
+	codes   *localCodes          // of this process; set before receive
 	log     *slog.Logger
 
 	relay io.Reader   // the state of its relay; set by receive
@@ -29,7 +29,7 @@ func newTakeover(parent *upgrade.Parent, log *slog.Logger) (*takeover, error) {
 	if parent == nil {
 		return nil, nil
 	}
-	o := new(engine.Handover)
+	o := new(privateapi.Handover)
 	if err := json.Unmarshal(parent.Offer, o); err != nil {
 		return nil, fmt.Errorf("upgrade: %w", err)
 	}

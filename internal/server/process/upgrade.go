@@ -12,10 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/host/memory"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/history"
@@ -122,7 +122,7 @@ func (h *handover) start(ctx context.Context) (operator.UpgradeResult, error) {
 	case h.ready() != nil:
 		return operator.UpgradeResult{}, errNotReady
 	}
-	offer, err := h.relay.engine.PrepareHandOver(ctx)
+	offer, err := h.relay.engine.Private().PrepareHandOver(ctx)
 	if err != nil {
 		return operator.UpgradeResult{}, err
 	}
@@ -172,7 +172,7 @@ func (h *handover) start(ctx context.Context) (operator.UpgradeResult, error) {
 	return operator.UpgradeResult{Process: s.Process()}, nil
 }
 
-func (h *handover) checkRoom(offer *engine.Handover, room memory.Limit) error {
+func (h *handover) checkRoom(offer *privateapi.Handover, room memory.Limit) error {
 	need := memory.Needs(offer.Allocations, h.relay.dtls.Stats().Sessions) + int64(offer.StateSize+handedRoom)
 	or := "raise it, or restart instead"
 	if path := h.relay.fastPath; path != nil {
@@ -246,7 +246,7 @@ func (h *handover) endRelay() bool {
 	if ws := h.relay.websocket; ws != nil {
 		h.state.Held, h.err = ws.Handover().Detach(h.ours)
 	}
-	h.err = errors.Join(h.err, h.relay.engine.HandOver(ctx, h.to()))
+	h.err = errors.Join(h.err, h.relay.engine.Private().HandOver(ctx, h.to()))
 	h.state.Migrating = h.codes.migrating.codes(h.codes.Store)
 	return true
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -22,7 +23,7 @@ import (
 type Relay struct {
 	*engine.Server
 	// Kept are the join codes from its state file.
-	Kept []engine.KeptCode
+	Kept []privateapi.KeptCode
 
 	t      testing.TB
 	cancel context.CancelFunc
@@ -55,7 +56,7 @@ func StartAs(t testing.TB, cfg engine.Config, id engine.Identity) *Relay {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &Relay{Server: srv, Kept: srv.KeptCodes(), t: t, cancel: cancel, ended: make(chan struct{})}
+	r := &Relay{Server: srv, Kept: srv.Private().KeptCodes(), t: t, cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		r.err = srv.Run(ctx)
 		close(r.ended)

@@ -8,8 +8,8 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/operator/capture"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -33,7 +33,7 @@ const captureType = "application/x-pcapng"
 // errCaptureSize ends a capture whose file is full.
 var errCaptureSize = errors.New("admin: the file is full")
 
-type CaptureFunc func(ctx context.Context, match proto.AllocationID, each func(*engine.Captured) error) (lost uint64, err error)
+type CaptureFunc func(ctx context.Context, match proto.AllocationID, each func(*privateapi.Captured) error) (lost uint64, err error)
 
 // capturePages registers POST /allocations/NAME/capture?seconds=5, where NAME is the id of an
 // allocation or a join code. It answers a pcapng file with the messages of the match.
@@ -192,7 +192,7 @@ func (f *captureFile) begin() (err error) {
 // packetOverhead is what a message takes in a file besides its bytes, at most.
 const packetOverhead = 256
 
-func (f *captureFile) write(m *engine.Captured) error {
+func (f *captureFile) write(m *privateapi.Captured) error {
 	if err := f.begin(); err != nil {
 		return err
 	}

@@ -43,6 +43,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/operator/ban"
 	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
 )
@@ -102,7 +103,7 @@ type RelayConfig struct {
 	// process. Nil: no page.
 	Timeline *timeline.Timeline
 	Summary  func() operator.Summary
-	// Capture is engine.Server.Capture, or returns ErrCaptureOff. Nil: no page.
+	// Capture is that of privateapi.Relay, or returns ErrCaptureOff. Nil: no page.
 	Capture CaptureFunc
 	// Affected counts what a checked ban would end on the relay. Nil: nothing is counted.
 	Affected func(context.Context, operator.Ban) (operator.Affected, error)
@@ -295,7 +296,7 @@ func statusOf(err error) int {
 	case errors.Is(err, operator.ErrFinal), errors.Is(err, engine.ErrKickHost), errors.Is(err, errNoRelay),
 		errors.Is(err, errNotServing), errors.Is(err, errNoAllocations),
 		errors.Is(err, errNoFastPath), errors.Is(err, errFlightOff), errors.Is(err, errFlight),
-		errors.Is(err, ErrCaptureOff), errors.Is(err, engine.ErrCapture), errors.Is(err, ErrBanElsewhere), errors.Is(err, ErrBansFull),
+		errors.Is(err, ErrCaptureOff), errors.Is(err, privateapi.ErrCapture), errors.Is(err, ErrBanElsewhere), errors.Is(err, ErrBansFull),
 		errors.Is(err, ErrBanShared),
 		errors.Is(err, ErrNotUpgraded):
 		return http.StatusConflict

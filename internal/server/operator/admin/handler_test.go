@@ -44,11 +44,11 @@ func pages(relay *engine.Server, ready func() error) http.Handler {
 		Title:   `ferry <"test">`,
 		Metrics: func(w io.Writer) { io.WriteString(w, "ferry_allocations 0\n") },
 		Health: Health{
-			Probe: relay.Check, Workers: func() []engine.WorkerStats { return relay.Stats().Workers }, Ready: ready,
+			Probe: relay.Private().Check, Workers: func() []engine.WorkerStats { return relay.Stats().Workers }, Ready: ready,
 		},
 		Drain: &DrainConfig{
 			Drain: relay.Drain, Undrain: relay.Undrain,
-			State: func() operator.DrainState { return operator.DrainState{Draining: relay.Draining()} },
+			State: func() operator.DrainState { return operator.DrainState{Draining: relay.Stats().Draining} },
 		},
 	})
 }

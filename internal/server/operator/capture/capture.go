@@ -13,7 +13,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 )
 
 const (
@@ -69,7 +69,7 @@ func NewWriter(w io.Writer, comment string) (*Writer, error) {
 }
 
 // Write adds a message.
-func (w *Writer) Write(m *engine.Captured) error {
+func (w *Writer) Write(m *privateapi.Captured) error {
 	player, relay := m.Player, m.Relay
 	if !player.IsValid() {
 		player, relay = sessionAddrs(m.Transport, m.Session)
@@ -134,7 +134,7 @@ func (w *Writer) end() error {
 // pad adds zeros up to a multiple of four bytes.
 func pad(b []byte) []byte { return append(b, make([]byte, -len(b)&3)...) }
 
-func outcomeText(m *engine.Captured) string {
+func outcomeText(m *privateapi.Captured) string {
 	if m.Dropped != "" {
 		return "dropped, " + m.Dropped
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
@@ -27,20 +27,20 @@ func TestFile(t *testing.T) {
 	}
 	var want []string
 	for _, c := range []struct {
-		engine.Captured
+		privateapi.Captured
 		ports   string // from and to
 		ip      string // status of IP's checksum, which IPv6 has not
 		comment string
 	}{
-		{engine.Captured{Transport: "udp4", Player: ap("192.0.2.1:4000"), Relay: ap("198.51.100.1:7777"), Outcome: "relayed"},
+		{privateapi.Captured{Transport: "udp4", Player: ap("192.0.2.1:4000"), Relay: ap("198.51.100.1:7777"), Outcome: "relayed"},
 			"4000\t7777", "1",
 			"received over udp4: relayed"},
-		{engine.Captured{Transport: "udp4", Player: ap("192.0.2.1:4000"), Relay: ap("[::]:7777"), Sent: true}, "7777\t4000",
+		{privateapi.Captured{Transport: "udp4", Player: ap("192.0.2.1:4000"), Relay: ap("[::]:7777"), Sent: true}, "7777\t4000",
 			"1", "sent over udp4"},
-		{engine.Captured{Transport: "udp6", Player: ap("[2001:db8::7]:4000"), Relay: ap("[2001:db8::1]:7777"), Outcome: "relayed"},
+		{privateapi.Captured{Transport: "udp6", Player: ap("[2001:db8::7]:4000"), Relay: ap("[2001:db8::1]:7777"), Outcome: "relayed"},
 			"4000\t7777", "",
 			"received over udp6: relayed"},
-		{engine.Captured{Transport: "dtls", Session: 9, Sent: true}, "7777\t49152", "", "sent over dtls"},
+		{privateapi.Captured{Transport: "dtls", Session: 9, Sent: true}, "7777\t49152", "", "sent over dtls"},
 	} {
 		for size := range 6 { // odd and even, and each padding
 			c.Time, c.Message = at, []byte("\xdarelay"[:size])

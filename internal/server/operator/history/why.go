@@ -9,6 +9,7 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -94,11 +95,11 @@ func (h *History) player(ctx context.Context, id proto.AllocationID) (p known, e
 		p.Host, p.match = a.Role == alloc.RoleHost, a.Match
 		p.Large, p.Path = timeline.LargeMessages{Dropped: a.LargeDrops, Forwarded: a.LargeMessages}, h.narrowPath(a)
 	} else {
-		presence, role, err := h.cfg.Relay.Presence(ctx, id)
+		presence, role, err := h.cfg.Relay.Private().Presence(ctx, id)
 		if err != nil {
 			return p, err
 		}
-		p.WasLive = presence == engine.Awaited
+		p.WasLive = presence == privateapi.Awaited
 		p.Awaited = mayReturn(presence)
 		p.Host = p.Host || role == alloc.RoleHost
 	}
@@ -106,15 +107,17 @@ func (h *History) player(ctx context.Context, id proto.AllocationID) (p known, e
 		return p, nil
 	}
 	p.HostEvents = h.line.Of(p.match)
-	host, _, err := h.cfg.Relay.Presence(ctx, p.match)
+	host, _, err := h.cfg.Relay.Private().Presence(ctx, p.match)
 	if err != nil {
 		return p, err
 	}
-	p.HostLive, p.HostAwaited = host == engine.Live, mayReturn(host)
+	p.HostLive, p.HostAwaited = host == privateapi.Live, mayReturn(host)
 	return p, nil
 }
 
-func mayReturn(p engine.Presence) bool { return p == engine.Awaited || p == engine.MayComeBack }
+func mayReturn(p privateapi.Presence) bool {
+	return p == privateapi.Awaited || p == privateapi.MayComeBack
+}
 
 // narrowPath returns the path to an allocation, if it takes less than the largest content: the kernel heeds
 // that over IPv6. Over WebSocket TCP does.

@@ -15,6 +15,6 @@
 // report counts for 10 s, also after its relay has died or lost the store; then the
 // allocations of that relay do not count until it reports again. The players of a quota
 // are those that have bound, so as many more as are reserved at once may bind later. The
-// rate of bytes is that of the last 2 s; see engine.ProjectUsage for when it may be too
+// rate of bytes is that of the last 2 s; see privateapi.ProjectUsage for when it may be too
 // high. Allocations that have not come back yet after a restart are not counted.
 package quota

@@ -1,0 +1,187 @@
+// Package privateapi is what this module's own programs use of a relay, and programs that embed one
+// do not: the hand-over to another process, captures, join codes and what an operator asks. It may
+// change in any version.
+package privateapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Relay is an engine.Server. Any goroutine may call its methods; the errors of those that take a
+// context are those of every call of a Server, and the ones named here.
+type Relay interface {
+	// PrepareHandOver returns what another process needs to take this relay over. The caller
+	// closes the sockets. Errors: ErrRecovering, errors.ErrUnsupported.
+	PrepareHandOver(ctx context.Context) (*Handover, error)
+	// HandOver ends Run, which returns nil, and writes the state that the Run of another process
+	// continues with. Players get nothing; sessions of transports end with the process. Further
+	// errors: those of to. If ctx ends after the call has begun, Run ends all the same.
+	HandOver(ctx context.Context, to io.Writer) error
+
+	// Capture calls each for the messages between the relay and the players of a match, until ctx
+	// ends or each returns an error, which it returns. The id is that of the host or a player. It
+	// reports how many messages it lost because each was too slow. A relay has one capture at a
+	// time; while it runs, the match leaves the fast path, and each datagram costs the worker a
+	// look-up. Errors: alloc.ErrNotFound, ErrCapture.
+	Capture(ctx context.Context, id proto.AllocationID, each func(*Captured) error) (lost uint64, err error)
+
+	// KeepCode writes the join code of a live host to the state file, if there is one, so that it
+	// survives a crash, and calls Hooks.OnCode. Errors: alloc.ErrNotFound, alloc.ErrCodeMalformed.
+	KeepCode(ctx context.Context, id proto.AllocationID, code string) error
+	// KeptCodes returns the join codes of hosts of the previous run that may come back, and of
+	// another process that hands over. It must be called before Run, or in Handover.OnResume.
+	KeptCodes() []KeptCode
+	// StateReport returns what New found in the state file. It does not change.
+	StateReport() StateReport
+	// Presence returns whether an allocation is live or may come back, and its role if it is
+	// Awaited.
+	Presence(ctx context.Context, id proto.AllocationID) (p Presence, role alloc.Role, err error)
+
+	// Check sends datagrams to itself through the UDP sockets of every listen address and waits
+	// for the answers, until ctx ends and no longer than 1.5 s for each address. It proves that
+	// datagrams come in, are handled and go out.
+	Check(ctx context.Context) error
+	// Projects returns the usage of the named projects, or of all if none is named, in no order,
+	// without those that have used nothing lately.
+	Projects(ctx context.Context, names ...string) ([]ProjectUsage, error)
+}
+
+var (
+	// ErrHandover is wrapped by the errors of New and Run about the relay of the other process.
+	ErrHandover = errors.New("engine: the relay of another process cannot be taken over")
+	// ErrRecovering: allocations of an earlier run may still come back.
+	ErrRecovering = errors.New("engine: allocations of an earlier run may still come back")
+	// ErrCapture: another capture runs.
+	ErrCapture = errors.New("engine: another capture runs at this relay")
+	// ErrListen is wrapped by the error of New about an address of Config.Listen.
+	ErrListen = errors.New("engine: listen")
+
+	// ErrStateFull: the state file has no room for another allocation. It has room for twice
+	// Config.MaxAllocations, at most 16,777,216.
+	ErrStateFull = errors.New("statefile: full")
+	// ErrStateAbsent: there was no state file.
+	ErrStateAbsent = errors.New("statefile: no state file was there")
+	// ErrStateRolledBack: the state file lacks the last changes: an older copy was put in its
+	// place, or a run could not open it.
+	ErrStateRolledBack = errors.New("statefile: rolled back: it lacks the last changes, as an older copy does")
+)
+
+// Config is of engine.Config.
+type Config struct {
+	// Handover takes the relay of another process over, see Relay.PrepareHandOver.
+	Handover *Handover
+	// OnStateError is called with ErrStateFull and with the error after which changes are not
+	// stored in the state file, and OnStateComplete when it has been written anew. New or the
+	// control goroutine calls them; they must not block.
+	OnStateError    func(error)
+	OnStateComplete func()
+}
+
+// Handover is what engine.New needs of a relay that another process hands over, on Linux only. As
+// JSON it is without its sockets, which are passed as files, and its functions.
+type Handover struct {
+	Version int
+	// Boot is that of engine.Identity: both processes are one run.
+	Boot uint64
+	// Started is when the relay's clock began, in nanoseconds of CLOCK_MONOTONIC.
+	Started int64
+	// Listen are the addresses of the sockets, by listener.
+	Listen []netip.AddrPort
+	// New needs room for so many Allocations, and these Transports in that order.
+	Allocations int
+	Transports  []string
+	StateSize   int
+	// Sockets are those of each listener. New takes them over, also if it fails.
+	Sockets [][]*os.File `json:"-"`
+	// Receive waits until the other process has stopped, and returns what its HandOver wrote.
+	Receive func(context.Context) (io.Reader, error) `json:"-"`
+	// OnResume is called when Run relays and has opened the state file, before BINDs, CONNECTs and
+	// calls.
+	OnResume func() `json:"-"`
+}
+
+// Close closes the sockets of a relay that New did not take over.
+func (o *Handover) Close() {
+	for _, files := range o.Sockets {
+		for _, f := range files {
+			_ = f.Close()
+		}
+	}
+}
+
+// Captured is one message of a match that the relay received or sent.
+type Captured struct {
+	Time time.Time
+	// Sent: the relay sent it; otherwise it received it.
+	Sent bool
+	// Outcome is that of a received message, as in engine.Stats.Outcomes; or Dropped is why it was
+	// dropped, as in its Drops. Neither: the capture ended before it was known.
+	Outcome, Dropped string
+	// Transport is that of engine.Allocation, and Player the player's address at plain UDP. In a
+	// session the address is invalid, Session is the number of the session, and the message is
+	// that in the session.
+	Transport string
+	Player    netip.AddrPort
+	Session   uint64
+	// Relay is the relay's address at plain UDP, and invalid if the kernel chooses it.
+	Relay netip.AddrPort
+	// Message has zeros in place of connection data and HMACs.
+	Message []byte
+}
+
+// KeptCode is a join code that the previous run wrote to the state file.
+type KeptCode struct {
+	Tenant uint64 // alloc.Tenant.Hash
+	Host   proto.AllocationID
+	Code   string
+}
+
+// StateReport describes what New found in the state file.
+type StateReport struct {
+	// Opened: the file was opened, perhaps without permission to write.
+	Opened bool
+	// Allocations are those that the previous run left.
+	Allocations int
+	// Complete: all that the previous run stored is there, so recovery is strict. If not, Err says
+	// why.
+	Complete bool
+	// Damaged is the number of records that could not be read.
+	Damaged int
+	// Closed is when the previous run closed the file; zero if it was killed, or the file is not
+	// complete. A time before the end of that run means that file and counter are older copies.
+	Closed time.Time
+	// Err is nil if the file is complete or Recovery.StateFile is empty, and wraps ErrStateAbsent
+	// if there was no file and ErrStateRolledBack if it lacks the last changes. The relay runs all
+	// the same.
+	Err error
+}
+
+// Presence says whether an allocation is live, or may come back after a restart.
+type Presence uint8
+
+// The kinds of presence.
+const (
+	Absent      Presence = iota // not live, and it will not come back
+	MayComeBack                 // not live; it is not known whether it was before the restart
+	Awaited                     // not live; the state file says that it was before the restart, and its role
+	Live                        // it has come back, or is of this run
+)
+
+// ProjectUsage is what a project uses in all its environments, exact for any number of tenants.
+type ProjectUsage struct {
+	Project              string
+	Allocations, Players int
+	// Bytes is at least what its players' RELAYs had that were forwarded, without UDP and IP
+	// headers: while an allocation of the project has no counters of its own, see engine.Usage, it
+	// increases by the bytes of all such allocations. Without live allocations it may begin again
+	// at zero.
+	Bytes uint64
+}
