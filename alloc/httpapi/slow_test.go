@@ -21,7 +21,7 @@ const (
 	slowPerOne    = 64 // connections of one address that the listener accepts
 	honestCallers = 50
 	// slowWithin bounds the wait for slow connections to be cut. They are after
-	// 5 s (headers) and 10 s (bodies); the rest is for a busy machine.
+	// 2.5 s (headers) and 5 s (bodies) here; the rest is for a busy machine.
 	slowWithin = time.Minute
 )
 
@@ -75,6 +75,7 @@ func TestSlowCallers(t *testing.T) {
 func serveOn(t *testing.T, l net.Listener, h http.Handler) (stop func()) {
 	t.Helper()
 	s := NewServer(h)
+	s.ReadHeaderTimeout, s.ReadTimeout = s.ReadHeaderTimeout/2, s.ReadTimeout/2
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	return func() {
