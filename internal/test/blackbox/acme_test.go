@@ -21,8 +21,10 @@ import (
 // verify the certificate for the address connect by wss, Unity's native client among them, and by DTLS. A process that
 // starts after a crash needs no authority. check looks at port 80, and serve runs without it.
 func TestServeAddress(t *testing.T) {
+	t.Parallel()
 	for name, addresses := range map[string][]string{"IPv4": {"203.0.113.7"}, "both": {"203.0.113.7", "2001:db8::7"}} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			a := acmetest.New(t)
 			if !testkit.InNamespace(t) {
 				return

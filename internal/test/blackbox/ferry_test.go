@@ -19,7 +19,7 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
-	testkit.DefaultParallel(6)
+	testkit.DefaultParallel(10)
 	var err error
 	if binary, err = ferrytest.Build(); err != nil {
 		panic(err)

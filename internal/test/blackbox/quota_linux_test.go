@@ -69,6 +69,7 @@ func (g *cpuGroup) set(t *testing.T, processors int) {
 // TestCPUQuota runs the relay in a control group with one processor of this machine, which
 // it must count instead of the machine's, and then removes the quota.
 func TestCPUQuota(t *testing.T) {
+	t.Parallel()
 	n := runtime.NumCPU()
 	if n < 2 {
 		t.Skip("NOT TESTED with a CPU quota: the machine has one processor")
