@@ -505,7 +505,7 @@ func (p *simProgram) Run(context.Context, func()) error { return nil }
 
 func TestModelFastPath(t *testing.T) {
 	testkit.OneGoroutine(t)
-	sequences := 300
+	sequences := 150
 	if testkit.RaceEnabled {
 		sequences = 40
 	}

@@ -208,7 +208,7 @@ func TestHabitsMigration(t *testing.T) {
 			for _, c := range cases {
 				t.Run(fmt.Sprintf("%s, asked about after %v, loss %d", h.Name, c.asks, loss), func(t *testing.T) {
 					t.Parallel()
-					for seed := range uint64(5) {
+					for seed := range uint64(3) {
 						c.play(t, h, loss, seed)
 					}
 				})

@@ -60,6 +60,7 @@ func (s *site) handOver() {
 
 // TestHandOver: each datagram of two players arrives in order, and no player binds again.
 func TestHandOver(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, engine.Config{Timeouts: engine.Timeouts{Bind: 10 * time.Minute}}) // This machine may be slow.
 	host := s.play(enginetest.UTP1, s.relay.Host("host", 3))
 	joiner := s.join(enginetest.UTP2, "joiner", host)

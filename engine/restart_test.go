@@ -387,7 +387,7 @@ func TestLostAllocations(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var lost []string
-	s := newSite(t, engine.Config{Recovery: engine.Recovery{Window: 15 * time.Second}, Hooks: engine.Hooks{OnEnd: func(e engine.EndEvent) {
+	s := newSite(t, engine.Config{Recovery: engine.Recovery{Window: 8 * time.Second}, Hooks: engine.Hooks{OnEnd: func(e engine.EndEvent) {
 		mu.Lock()
 		defer mu.Unlock()
 		lost = append(lost, fmt.Sprint(e.ID, e.Role, e.Reason))

@@ -17,7 +17,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-var stressRounds = flag.Int("stress.rounds", 200, "changes of owner of each of six sockets in TestStress")
+var stressRounds = flag.Int("stress.rounds", 100, "changes of owner of each of six sockets in TestStress")
 
 // TestStress runs several real workers and control against each other. No client gets a RELAY that
 // is not addressed to the allocation last confirmed there or comes from another match.

@@ -56,6 +56,7 @@ var mustInline = map[string][]string{
 }
 
 func TestInline(t *testing.T) {
+	t.Parallel()
 	testkit.OneGoroutine(t)
 	for dir, names := range mustInline {
 		out, err := exec.Command("go", "build", "-gcflags=-m", dir).CombinedOutput()
