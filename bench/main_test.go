@@ -11,7 +11,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testkit.DefaultParallel(4) // The parallel ones wait for what the relay loses, each with a thread that spins.
+	testkit.DefaultParallel(8) // The parallel ones wait for what the relay loses.
 	goleak.VerifyTestMain(m)
 }
 
