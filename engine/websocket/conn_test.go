@@ -329,7 +329,10 @@ func TestIdle(t *testing.T) {
 }
 
 // TestSlowReader: a client that reads nothing delays no other one.
-func TestSlowReader(t *testing.T) { withAndWithoutTLS(t, testSlowReader) }
+func TestSlowReader(t *testing.T) {
+	t.Parallel()
+	withAndWithoutTLS(t, testSlowReader)
+}
 
 func testSlowReader(t *testing.T, server func(http.Handler) *httptest.Server) {
 	t.Parallel()
