@@ -72,7 +72,7 @@ func TestFlappingNAT(t *testing.T) {
 			gate, front := clienttest.GateAPI(t, url)
 			g := connected(t, front, code)
 			gate.Drop(func(netip.AddrPort, proto.Type) bool { return rand.IntN(100) < loss })
-			for range 20 {
+			for range 8 {
 				time.Sleep(time.Second)
 				gate.Move()
 				g.Reach("after")
