@@ -22,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testkit.DefaultParallel(8) // They wait for clients and clocks.
+	testkit.DefaultParallel(12) // They wait for clients and clocks.
 	os.Exit(m.Run())
 }
 

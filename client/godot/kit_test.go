@@ -24,7 +24,7 @@ import (
 const token = "backend-0123456789"
 
 func TestMain(m *testing.M) {
-	testkit.DefaultParallel(6)
+	testkit.DefaultParallel(10)
 	ferrytest.Main(m)
 }
 
