@@ -10,7 +10,6 @@ import (
 
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
-	pion "github.com/pion/dtls/v3"
 )
 
 // starts counts the answered hellos of some sources that repeat them with a cookie
@@ -467,34 +466,4 @@ func TestFloodWithCookies(t *testing.T) {
 		t.Fatalf("%+v", st)
 	}
 	mustConnect(t, newPeer(g, home, 1))
-}
-
-func TestPionInFlood(t *testing.T) {
-	t.Parallel()
-	l := newLoop(t, Config{})
-	c := newTap(t, "127.0.0.1:0")
-	mustPion(t, c, l, 1)
-	hello := c.sent()[0]
-	flood := newTap(t, "127.0.0.3:0")
-	stop, done := make(chan struct{}), make(chan int)
-	go func() {
-		n := 0
-		for ; ; n++ {
-			select {
-			case <-stop:
-				done <- n
-				return
-			default:
-				flood.PacketConn.WriteTo(hello, l.addr())
-			}
-		}
-	}()
-	// What of it the kernel drops depends on the machine; pion's pauses would
-	// become longer with each loss.
-	steady := pion.ClientOption(pion.WithDisableRetransmitBackoff(true))
-	for i := range 3 {
-		pionEcho(t, mustPion(t, newTap(t, "127.0.0.2:0"), l, i, steady), "through it")
-	}
-	close(stop)
-	t.Logf("%d hellos meanwhile", <-done)
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
-	pion "github.com/pion/dtls/v3"
 )
 
 func recordOf(messages ...[]byte) []byte {
@@ -286,31 +285,6 @@ func TestAnswerLen(t *testing.T) {
 		flight := appendServerFlight(nil, &h, &suites[0], 0, make([]byte, randomLen))
 		if got := headerLen + len(flight); got != answerLen(&h) {
 			t.Errorf("%d bytes, want %d", got, answerLen(&h))
-		}
-	}
-}
-
-func TestPionSizes(t *testing.T) {
-	t.Parallel()
-	for _, x := range []struct {
-		name  string
-		hello int
-		opts  []pion.ClientOption
-	}{
-		{"pion, one suite", 122, nil},
-		{"pion, with SNI relay", 136, []pion.ClientOption{pion.WithServerName("relay")}},
-	} {
-		l := newLoop(t, Config{})
-		c := newTap(t, "127.0.0.1:0")
-		mustPion(t, c, l, 1, x.opts...)
-		sent := c.sent()
-		sizes := ""
-		for _, b := range sent {
-			sizes += fmt.Sprintf(" %d", len(b))
-		}
-		t.Logf("%s:%s", x.name, sizes)
-		if len(sent[0]) != x.hello || l.stats().Counts[eventCookieSent] != 0 {
-			t.Errorf("a hello of %d bytes was not answered directly", len(sent[0]))
 		}
 	}
 }

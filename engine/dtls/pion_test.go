@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/internal/test/wiretest"
 	"github.com/ferryrelay/ferry/proto"
@@ -50,17 +49,6 @@ func (c *tap) WriteTo(b []byte, to net.Addr) (int, error) {
 		}
 	}
 	return len(b), nil
-}
-
-func (c *tap) sent() [][]byte {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return append([][]byte(nil), c.all...)
-}
-
-func (c *tap) endpoint(t *testing.T) endpoint.Endpoint {
-	t.Helper()
-	return at(c.LocalAddr().String())
 }
 
 func pionConnect(t *testing.T, c net.PacketConn, l *loop, identity []byte, key proto.Key, limit time.Duration,
@@ -137,21 +125,6 @@ func TestPion(t *testing.T) {
 	}
 }
 
-func TestPionWrongKey(t *testing.T) {
-	t.Parallel()
-	l := newLoop(t, Config{})
-	id := testID(5)
-	testkit.Eventually(t, "a Finished", func() bool {
-		if _, err := pionConnect(t, newTap(t, "127.0.0.1:0"), l, id[:], proto.Key{1}, time.Second); err == nil {
-			t.Fatal("a wrong key made a session")
-		}
-		return l.stats().Counts[dropKey] > 0
-	})
-	if st := l.stats(); st.Sessions != 0 || st.Counts[eventEstablished] != 0 {
-		t.Fatalf("%+v", st)
-	}
-}
-
 func TestPionLosses(t *testing.T) {
 	t.Parallel()
 	for n := range 3 {
@@ -171,70 +144,6 @@ func TestPionLosses(t *testing.T) {
 				pionEcho(t, mustPion(t, c, l, 6), "through")
 			})
 		}
-	}
-}
-
-func TestPionAnswersLost(t *testing.T) {
-	t.Parallel()
-	l := newLoop(t, Config{})
-	c := &lossyTap{tap: newTap(t, "127.0.0.1:0"), lose: 1}
-	conn := mustPion(t, c, l, 5, pion.WithFlightInterval(50*time.Millisecond))
-	pionEcho(t, conn, "at last")
-	if st := l.stats(); st.Counts[eventResent] == 0 || st.Counts[eventEstablished] != 1 {
-		t.Fatalf("%+v", st)
-	}
-}
-
-// lossyTap loses the first datagrams that begin with a ChangeCipherSpec.
-type lossyTap struct {
-	*tap
-	lose int
-}
-
-func (d *lossyTap) ReadFrom(b []byte) (int, net.Addr, error) {
-	for {
-		n, from, err := d.tap.ReadFrom(b)
-		if err == nil && n > 0 && b[0] == typeChangeCipherSpec && d.lose > 0 {
-			d.lose--
-			continue
-		}
-		return n, from, err
-	}
-}
-
-func TestPionReplay(t *testing.T) {
-	t.Parallel()
-	l := newLoop(t, Config{})
-	c := newTap(t, "127.0.0.1:0")
-	conn := mustPion(t, c, l, 5)
-	pionEcho(t, conn, "one")
-	before := l.stats()
-	for _, b := range c.sent() {
-		if _, err := c.PacketConn.WriteTo(b, l.addr()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	testkit.Eventually(t, "the replay to be dropped", func() bool { return l.stats().Counts[dropReplayed] > before.Counts[dropReplayed] })
-	pionEcho(t, conn, "two")
-	if st := l.stats(); st.Counts[eventEstablished] != 1 || st.Sessions != 1 {
-		t.Fatalf("%+v", st)
-	}
-}
-
-func TestPionCloses(t *testing.T) {
-	t.Parallel()
-	l := newLoop(t, Config{})
-	c := newTap(t, "127.0.0.1:0")
-	conn := mustPion(t, c, l, 5)
-	pionEcho(t, conn, "hello")
-	if !l.Alive(c.endpoint(t)) {
-		t.Fatal("no session")
-	}
-	conn.Close()
-	// It is counted after the session has ended.
-	testkit.Eventually(t, "close_notify", func() bool { return l.stats().Counts[eventClosed] > 0 })
-	if n := l.stats().Counts[eventClosed]; n != 1 || l.Alive(c.endpoint(t)) {
-		t.Fatalf("closed %d times, alive: %v", n, l.Alive(c.endpoint(t)))
 	}
 }
 
@@ -273,18 +182,5 @@ func TestOpenSSL(t *testing.T) {
 				t.Errorf("%d cookies", st.Counts[eventCookieSent])
 			}
 		})
-	}
-}
-
-func TestOpenSSLWrongKey(t *testing.T) {
-	t.Parallel()
-	l := newLoop(t, Config{})
-	client := openssl(t, l, proto.Key{7}, "PSK-AES128-GCM-SHA256")
-	testkit.Eventually(t, "its Finished", func() bool { return l.stats().Counts[dropKey] > 0 })
-	if st := l.stats(); st.Sessions != 0 || st.Counts[eventEstablished] != 0 {
-		t.Fatalf("%+v", st)
-	}
-	if errs := client.Err.String(); strings.Contains(errs, "alert") {
-		t.Fatalf("openssl received an alert: %q", errs)
 	}
 }

@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ferryrelay/ferry/engine/internal/driver"
-	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
@@ -81,107 +79,6 @@ func TestOverhead(t *testing.T) {
 	}
 	if sealRoom > driver.RecordOverhead {
 		t.Errorf("sealing needs %d bytes, the engine gives %d", sealRoom, driver.RecordOverhead)
-	}
-}
-
-var benchSizes = []int{60, 300, 1200}
-
-func benchRig(b *testing.B) (*layer, *session, *peer) {
-	r, err := newLayer(Config{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	key := make([]byte, 16)
-	in, err := newDirection(key, make([]byte, saltLen))
-	if err != nil {
-		b.Fatal(err)
-	}
-	s := &session{id: testID(1), from: home, in: in, out: in}
-	if _, ok := r.table.add(s, boundRelay{}, 0, func() {}); !ok {
-		b.Fatal("no room")
-	}
-	return r, s, &peer{s: &session{in: in, out: in}}
-}
-
-func BenchmarkSeal(b *testing.B) {
-	for _, size := range benchSizes {
-		b.Run(strconv.Itoa(size), func(b *testing.B) {
-			r, s, _ := benchRig(b)
-			msg, out := make([]byte, size), make([]byte, 0, size+driver.RecordOverhead)
-			b.ReportAllocs()
-			for b.Loop() {
-				r.Seal(out, s.serial, msg)
-			}
-		})
-	}
-}
-
-func BenchmarkOpenSeal(b *testing.B) {
-	for _, size := range benchSizes {
-		b.Run(strconv.Itoa(size), func(b *testing.B) {
-			r, s, p := benchRig(b)
-			const batch = 256
-			msg, out := make([]byte, size), make([]byte, 0, size+driver.RecordOverhead)
-			records := make([][]byte, batch)
-			b.ReportAllocs()
-			b.ResetTimer()
-			for i := 0; i < b.N; i++ {
-				if i%batch == 0 {
-					b.StopTimer()
-					for j := range records {
-						records[j], _ = p.s.seal(records[j][:0], typeData, msg)
-					}
-					b.StartTimer()
-				}
-				_, got := r.Open(home, records[i%batch])
-				if _, _, ok := r.Seal(out, s.serial, got); !ok || len(got) != size {
-					b.Fatal("lost")
-				}
-			}
-		})
-	}
-}
-
-// BenchmarkDerive measures most of the work of a worker for one handshake.
-func BenchmarkDerive(b *testing.B) {
-	key := testKey(testID(1))
-	client, server, transcript := make([]byte, randomLen), make([]byte, randomLen), make([]byte, 32)
-	b.ReportAllocs()
-	for b.Loop() {
-		keys, err := derive(&suites[0], &key, client, server, true, transcript)
-		if err != nil {
-			b.Fatal(err)
-		}
-		for _, label := range []string{"client finished", "server finished"} {
-			if _, err := keys.verifyData(label, transcript); err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
-}
-
-// BenchmarkHello measures the work of a worker for one forged ClientHello: an answer
-// with a cookie.
-func BenchmarkHello(b *testing.B) {
-	r, err := newLayer(Config{Direct: -1})
-	if err != nil {
-		b.Fatal(err)
-	}
-	w := newWorker(r, boundRelay{func(endpoint.Endpoint, []byte) {}})
-	hello := (&peer{suites: []uint16{0xA8}, padding: 30}).hello(nil)
-	from := at("203.0.113.9:9")
-	b.ReportAllocs()
-	for b.Loop() {
-		w.handleDatagram(from, hello)
-	}
-}
-
-// BenchmarkAlive measures the cost of each plain datagram while there is a session.
-func BenchmarkAlive(b *testing.B) {
-	r, _, _ := benchRig(b)
-	from := at("203.0.113.9:9")
-	for b.Loop() {
-		r.Alive(from)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/engine/internal/driver"
-	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -458,46 +457,4 @@ func TestHelloAgain(t *testing.T) {
 		t.Fatal("no session")
 	}
 	g.wantCounts(map[event]uint64{eventAnswered: 1, eventResent: 3, dropLargeAnswer: 1, eventEstablished: 1})
-}
-
-// TestPionRestart: a client was killed, so without close_notify, and starts on the same address.
-func TestPionRestart(t *testing.T) {
-	t.Parallel()
-	l := newLoop(t, Config{Quiet: 300 * time.Millisecond})
-	c := newTap(t, "127.48.1.1:0") // No other test takes the port while it is free.
-	pionEcho(t, mustPion(t, c, l, 5), "before")
-	addr := c.LocalAddr().String()
-	c.PacketConn.Close()
-	c = newTap(t, addr)
-	pionEcho(t, mustPion(t, c, l, 5), "after")
-	if st := l.stats(); st.Counts[eventTakenOver] != 1 || st.Counts[dropQuiet] == 0 || st.Sessions != 1 {
-		t.Fatalf("%+v", st)
-	}
-}
-
-func TestPionProbes(t *testing.T) {
-	t.Parallel()
-	l := newLoop(t, Config{Quiet: time.Minute})
-	c := newTap(t, "127.0.0.1:0")
-	conn := mustPion(t, c, l, 5)
-	// On a slow machine pion repeats its hello before it is answered. The worker
-	// has seen all of that before it makes the session.
-	pionEcho(t, conn, "here")
-	before := l.stats()
-	hello := c.sent()[0]
-	hello[headerLen+messageHeaderLen+5] ^= 1 // another random
-	for range 10 {
-		for range 2 {
-			if _, err := c.PacketConn.WriteTo(hello, l.addr()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		pionEcho(t, conn, "still here")
-	}
-	// The result of a hello is counted after it is handled.
-	testkit.Eventually(t, "the hellos", func() bool { return l.stats().Counts[dropQuiet] == before.Counts[dropQuiet]+20 })
-	if st := l.stats(); st.Counts[eventHello] != before.Counts[eventHello]+20 || st.Counts[dropQuiet] != 20 ||
-		st.Counts[eventEstablished] != 1 || st.HalfOpen != 0 {
-		t.Fatalf("%+v, before %+v", st, before)
-	}
 }
