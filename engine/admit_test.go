@@ -1,20 +1,13 @@
 package engine
 
 import (
-	"flag"
-	"math/rand/v2"
 	"net/netip"
-	"runtime"
-	"sync"
 	"testing"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
-	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
-
-var nonceAll = flag.Bool("nonce.all", false, "try all 2^32 pairs of nonces, which takes a minute of processor time")
 
 // TestBindCache: the last BIND that was accepted is answered again without
 // cryptography and without control, and no other one is.
@@ -148,45 +141,6 @@ func TestBindCacheGracePeriod(t *testing.T) {
 	}
 }
 
-func TestNonceRule(t *testing.T) {
-	testkit.OneGoroutine(t)
-	t.Parallel()
-	lasts := []uint16{0, 1, 2, 127, 128, 255, 256, 32_766, 32_767, 32_768, 32_769, 65_533, 65_534, 65_535}
-	for range 200 {
-		lasts = append(lasts, uint16(rand.Uint32()))
-	}
-	if *nonceAll {
-		lasts = lasts[:0]
-		for n := range 1 << 16 {
-			lasts = append(lasts, uint16(n))
-		}
-	}
-	refused := func(last, next int, same bool) bool {
-		if same {
-			return next < last
-		}
-		return next <= last
-	}
-	var wg sync.WaitGroup
-	parts := runtime.GOMAXPROCS(0)
-	for part := range parts {
-		wg.Go(func() {
-			e := table.Entry{Endpoint: udpN(0)}
-			for i := part; i < len(lasts); i += parts {
-				e.Nonce = lasts[i]
-				for next := range 1 << 16 {
-					same, other := isStaleNonce(&e, udpN(0), uint16(next)), isStaleNonce(&e, udpN(1), uint16(next))
-					if same != refused(int(e.Nonce), next, true) || other != refused(int(e.Nonce), next, false) {
-						t.Errorf("%d after %d: same endpoint refused %v, other %v", next, e.Nonce, same, other)
-						return
-					}
-				}
-			}
-		})
-	}
-	wg.Wait()
-}
-
 // TestNonceDoesNotWrap (B3): after 65,535 an allocation binds only from where it is.
 func TestNonceDoesNotWrap(t *testing.T) {
 	t.Parallel()
@@ -207,45 +161,6 @@ func TestNonceDoesNotWrap(t *testing.T) {
 	if sent := r.take(); len(sent) != 1 || sent[0].pkt[3] != 1 {
 		t.Errorf("from where it is: %d answers", len(sent))
 	}
-}
-
-// TestFlippedBits (B1): a BIND with one of its 2,360 bits flipped has no effect.
-func TestFlippedBits(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, Config{Unlimited: true})
-	host := r.host(udpN(0), 4)
-	unbound, err := r.reserve(alloc.RoleJoiner, host, "p", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	bound := r.unlinked(udpN(1), host)
-	accepted, answered := r.counted(outBound), 0
-	for _, card := range []*mReservation{unbound, bound} {
-		pkt := signed(card, 6, card.key)
-		for bit := range len(pkt) * 8 {
-			pkt[bit/8] ^= 1 << (bit % 8)
-			for _, from := range []endpoint.Endpoint{udpN(1), udpN(9)} {
-				r.step(from, pkt)
-				answered += len(r.take())
-				// A version other than 0 is answered with ERROR 0 in every state.
-				if bit/8 == 2 {
-					answered--
-				}
-			}
-			pkt[bit/8] ^= 1 << (bit % 8)
-		}
-		if len(pkt)*8 != 2360 {
-			t.Errorf("a BIND has %d bits", len(pkt)*8)
-		}
-	}
-	r.pump()
-	if answered += len(r.take()); answered != 0 || r.counted(outBound) != accepted {
-		t.Errorf("%d answers, %d accepted", answered, r.counted(outBound)-accepted)
-	}
-	if e, never := r.entry(bound), r.entry(unbound); e.Nonce != 1 || never.Is(table.EverBound) {
-		t.Errorf("%+v, %+v", e, never)
-	}
-	r.bind(unbound, udpN(9), 6) // as it was, it is good
 }
 
 // TestConfirmEarlierBinding: an endpoint goes from A to X and back to A within one grace period.

@@ -5,12 +5,10 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
-	"github.com/ferryrelay/ferry/proto"
 )
 
 // fill pushes commands of a class, each of another bucket than the last, until
@@ -298,29 +296,5 @@ func TestVerifyPerPrefix(t *testing.T) {
 	unbound := table.Entry{ID: e.ID}
 	if !r.shared.budgets.mayVerify(r.now+5000, udpN(0), unbound.ID, &unbound) {
 		t.Error("an allocation without an endpoint cannot bind")
-	}
-}
-
-// TestFloodOfWrongSignatures has the BINDs pass a worker.
-func TestFloodOfWrongSignatures(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, Config{})
-	card := r.host(udpN(0), 4)
-	wrong := signed(card, 500, new(proto.Key)[:])
-	for second := range 5 {
-		for i := range 2000 {
-			from := udpN(100 + second*2000 + i)
-			r.worker(from).inbox.noteLoad(r.now)
-			if o := r.step(from, wrong); o != dropMAC && o != dropLoad {
-				t.Fatal(o)
-			}
-		}
-		again := endpoint.UDP(netip.AddrPortFrom(udpN(0).AddrPort().Addr(), uint16(41_000+second)), 0, 0)
-		r.worker(again).inbox.noteLoad(r.now)
-		r.bind(card, again, uint16(2+second))
-		r.advance(time.Second)
-	}
-	if n := r.counted(dropMAC); n > 5*220+200 {
-		t.Errorf("%d signatures were checked", n)
 	}
 }

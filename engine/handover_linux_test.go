@@ -269,18 +269,6 @@ func TestResumeFails(t *testing.T) {
 	s.talk("at last", host, s.join(enginetest.UTP2, "joiner", host))
 }
 
-func BenchmarkHandOver(b *testing.B) {
-	const allocations = 100_000
-	s := newSite(b, engine.Config{Timeouts: engine.Timeouts{Bind: 24 * time.Hour}, MaxAllocations: 2 * allocations})
-	for range allocations {
-		s.relay.Host("host", 4)
-	}
-	for b.Loop() {
-		s.handOver()
-	}
-	b.ReportMetric(float64(s.paused.Microseconds())/float64(b.N), "µs-pause/op")
-}
-
 // TestHandOverMigration: another process knows the players of hosts that have left, which player holds a
 // reservation, and which one has taken a place.
 func TestHandOverMigration(t *testing.T) {

@@ -3,8 +3,6 @@ package engine_test
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -63,79 +61,6 @@ func leave(t *testing.T, r *enginetest.Relay, host *enginetest.UTP, players []*e
 	})
 }
 
-func TestRoamUTP2(t *testing.T) {
-	r := enginetest.Start(t, engine.Config{})
-	hostRes := r.Host("host", 4)
-	host := player(t, r, enginetest.UTP2, hostRes)
-	p := player(t, r, enginetest.UTP2, r.Joiner("p", hostRes.ID))
-	testkit.Eventually(t, "both are bound", func() bool {
-		return host.HasStatus(enginetest.Established)() && p.HasStatus(enginetest.Established)()
-	})
-	p.Connect()
-	testkit.Eventually(t, "player is accepted", p.HasPeers(1))
-	for i := range 5 {
-		if err := p.ChangePort(); err != nil {
-			t.Fatal(err)
-		}
-		content := fmt.Sprint("from port ", i)
-		testkit.Eventually(t, "host receives from the player from its new port", func() bool {
-			p.Send(host.Cred.ID, content)
-			time.Sleep(10 * time.Millisecond)
-			return host.HasReceived(p.Cred.ID, content)()
-		})
-		host.Send(p.Cred.ID, content)
-		testkit.Eventually(t, "player receives at its new port", p.HasReceived(host.Cred.ID, content))
-	}
-	if r.Stats().Links != 1 {
-		t.Error("the link did not survive")
-	}
-}
-
-// TestRoamUTP1: a 1.x client, whose nonce is constant, gets no reply at a
-// new port, and goes on at its old one.
-func TestRoamUTP1(t *testing.T) {
-	r := enginetest.Start(t, engine.Config{})
-	host := player(t, r, enginetest.UTP1, r.Host("host", 4))
-	testkit.Eventually(t, "host is bound", host.HasStatus(enginetest.Established))
-	fresh, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(r.Addr().Addr(), 0)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := host.SwapSocket(fresh)
-	testkit.Eventually(t, "pings from the new port earn ERROR 3", func() bool { return slices.Contains(host.Log(), "error 3") })
-	host.Inject(signed(host.Cred)) // the same BIND again, as 1.x would
-	testkit.Eventually(t, "the BIND is refused", func() bool { return r.Stats().Drops["nonce"] > 0 })
-	host.SwapSocket(old).Close()
-	pongs := r.Stats().Outcomes["pong"]
-	testkit.Eventually(t, "it goes on at its old port", func() bool { return r.Stats().Outcomes["pong"] > pongs })
-	if s, _ := host.State(); s != enginetest.Established {
-		t.Errorf("status is %q", s)
-	}
-}
-
-func TestRejected(t *testing.T) {
-	r := enginetest.Start(t, engine.Config{})
-	hostRes := r.Host("host", 1)
-	host := player(t, r, enginetest.UTP2, hostRes)
-	first := player(t, r, enginetest.UTP2, r.Joiner("first", hostRes.ID))
-	second := player(t, r, enginetest.UTP2, r.Joiner("second", hostRes.ID))
-	testkit.Eventually(t, "all are bound", func() bool { return r.Stats().Bound == 3 })
-	first.Connect()
-	testkit.Eventually(t, "first is accepted", first.HasPeers(1))
-	second.Connect()
-	testkit.Eventually(t, "second is rejected", second.HasStatus(enginetest.Invalid))
-	first.Leave(host.Cred.ID)
-	testkit.Eventually(t, "first has left", func() bool { return r.Stats().Links == 0 })
-	third := player(t, r, enginetest.UTP2, r.Joiner("third", hostRes.ID))
-	testkit.Eventually(t, "third is bound", third.HasStatus(enginetest.Established))
-	third.Connect()
-	testkit.Eventually(t, "third has the place", third.HasPeers(1))
-	third.Leave(host.Cred.ID)
-	testkit.Eventually(t, "third has left", func() bool { return r.Stats().Links == 0 })
-	third.Connect()
-	testkit.Eventually(t, "third is back by a new link", third.HasPeers(1))
-}
-
 // TestExpiry: a client that falls silent gets ERROR 1 once, its BIND then gets ERROR 4,
 // and a joiner whose host has ended gets ERROR 5.
 func TestExpiry(t *testing.T) {
@@ -174,5 +99,3 @@ func TestExpiry(t *testing.T) {
 		t.Errorf("OnEnd got %v", ended)
 	}
 }
-
-func signed(c enginetest.Credentials) []byte { return enginetest.SignedBind(c, 0) }

@@ -376,55 +376,6 @@ func TestMigrationUnbound(t *testing.T) {
 	r.bind(r.mustAsk(4, r.host), udpN(61), 1)
 }
 
-// TestMigrationChain: the new host is gone too, and players of the former host may take its place.
-func TestMigrationChain(t *testing.T) {
-	t.Parallel()
-	for _, way := range []string{"CLOSE", "leave", "silence", "never heard"} {
-		t.Run(way, func(t *testing.T) {
-			r := newMigrationRig(t, 3)
-			r.fromHost(message(11, r.host.id))
-			a := r.mustAsk(0, r.host)
-			r.bind(a, udpN(50), 1)
-			own := r.unlinked(udpN(51), a)
-			r.link(own, udpN(51))
-			switch way {
-			case "CLOSE":
-				r.feed(udpN(50), message(11, a.id))
-			case "leave":
-				if err := r.leave(a); err != nil {
-					t.Fatal(err)
-				}
-			case "silence":
-				r.stay(5*time.Second, false)
-				r.feed(udpN(50), pingMessage(a.id))
-				fallthrough
-			default:
-				r.wantErrors(a, present, present, present, none)
-				r.each(time.Second, 8*time.Second, func(int) {
-					r.stay(250*time.Millisecond, false)
-					r.feed(udpN(51), pingMessage(own.id))
-				})
-			}
-			for _, code := range []*mReservation{r.host, a} {
-				r.mustAsk(0, code)
-				r.wantErrors(code, nil, waits, waits, none)
-			}
-			r.stay(2*time.Second+table250, false)
-			b, err := r.migrate(own, a)
-			if err != nil {
-				t.Fatalf("its own player: %v", err)
-			}
-			r.bind(b, udpN(52), 1)
-			for _, code := range []*mReservation{r.host, a, b} {
-				r.wantErrors(code, present, present, present, none)
-			}
-			if len(r.migrated) != 2 || r.migrated[1].Host != proto.AllocationID(a.id) || r.migrated[1].NewHost != proto.AllocationID(b.id) {
-				t.Errorf("reported %+v", r.migrated)
-			}
-		})
-	}
-}
-
 // TestMigrationJoin: a join to a host that has crashed succeeds until its silence counts, and again if it
 // is back; a host that never had a player may be silent for longer.
 func TestMigrationJoin(t *testing.T) {

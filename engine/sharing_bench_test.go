@@ -75,31 +75,6 @@ func onTwo(b *testing.B, do func(i int)) {
 	wg.Wait()
 }
 
-func BenchmarkForgedFlood(b *testing.B) {
-	if runtime.GOMAXPROCS(0) < 2 {
-		b.Skip("needs two processors")
-	}
-	r := newRig(b, Config{MaxAllocations: 1})
-	r.shared.clock = newClock(sock.Now())
-	(&stage{w: r.workers[0]}).enter(b, 0, table.RoleHost)
-	id := stageID(0)
-	pkt := proto.Close{ID: id}.Append(nil)
-	onTwo(b, func(i int) {
-		w, s := r.workers[i], stage{dice: uint64(i + 1)}
-		for n := 0; n < b.N; n += 16 {
-			now := w.shared.clock()
-			for range 16 {
-				from := udpN(1)
-				from.Lo += s.roll(1 << 20)
-				w.count(w.handleDatagram(now, from, pkt, false), len(pkt))
-			}
-		}
-		if w.counts.outcomes[dropUnbound] < uint64(b.N) {
-			b.Errorf("%d of %d datagrams were refused", w.counts.outcomes[dropUnbound], b.N)
-		}
-	})
-}
-
 func relayRoutes(b *testing.B, w *worker, tx *sock.SendBatch, routes []route) {
 	const size = 16
 	s := &stage{w: w, dice: 1, slots: make([]byte, size*sock.SlotSize)}
