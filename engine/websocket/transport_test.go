@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -248,15 +246,6 @@ func newMatchRigWith(t *testing.T, server func(http.Handler) *httptest.Server, c
 	return g
 }
 
-func (g *matchRig) isReserved(t *testing.T, id proto.AllocationID) bool {
-	t.Helper()
-	all, _, err := g.Allocations(t.Context(), engine.Filter{}, 0, 100)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return slices.ContainsFunc(all, func(a engine.Allocation) bool { return a.ID == id })
-}
-
 func (g *matchRig) dialAndBind(t *testing.T, cred enginetest.Credentials) *ws.Conn {
 	t.Helper()
 	c, _, err := ws.Dial(context.Background(), g.srv.URL, &ws.DialOptions{HTTPClient: g.srv.Client()})
@@ -269,42 +258,6 @@ func (g *matchRig) dialAndBind(t *testing.T, cred enginetest.Credentials) *ws.Co
 		t.Fatalf("the answer to BIND is %x", got)
 	}
 	return c
-}
-
-// TestBackground: a page in the background, whose timers do not run, stays in its match, since the
-// browser answers pings.
-func TestBackground(t *testing.T) {
-	t.Parallel()
-	const idle = 1500 * time.Millisecond
-	g := newMatchRigWith(t, httptest.NewServer, Config{PingInterval: idle / 3, IdleTimeout: idle},
-		engine.Config{Timeouts: engine.Timeouts{Idle: idle, HostAlone: idle}})
-	living, dead, ended := g.Host("living", 4), g.Host("dead", 4), g.Host("ended", 4)
-	page := g.dialAndBind(t, g.Credentials(living))
-	lost := make(chan error, 1)
-	go func() { // The browser.
-		_, pkt, err := page.Read(context.Background())
-		lost <- fmt.Errorf("%x, %w", pkt, err)
-	}()
-	g.dialAndBind(t, g.Credentials(dead)) // It is not read.
-	other := g.dialAndBind(t, g.Credentials(ended))
-	write(t, other, proto.Close{ID: ended.ID}.Append(nil))
-	expectClose(t, other, ws.StatusNormalClosure)
-	testkit.Eventually(t, "the dead page is out of its match", func() bool { return !g.isReserved(t, dead.ID) })
-	alive := g.Relay.Stats().Outcomes["alive"]
-	testkit.Eventually(t, "the page in the background stays", func() bool {
-		if g.Relay.Stats().Outcomes["alive"] > alive+12 { // four times the idle limit at least
-			return true
-		}
-		select {
-		case err := <-lost:
-			t.Fatalf("the page in the background has lost its match: %v", err)
-		default:
-		}
-		return false
-	})
-	if !g.isReserved(t, living.ID) {
-		t.Error("the page in the background has no allocation")
-	}
 }
 
 func TestMatch(t *testing.T) { withAndWithoutTLS(t, testMatch) }
