@@ -2,7 +2,6 @@ package nexthop
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"testing"
 )
@@ -89,19 +88,6 @@ func TestCarrier(t *testing.T) {
 	for addr, want := range map[string]int{"192.0.2.2": 2, "203.0.113.9": 1, "192.0.2.3": 0} {
 		if got, ok := n.carrier(netip.MustParseAddr(addr)); got != want || ok != (want != 0) {
 			t.Errorf("%s is on %d, %t, want %d", addr, got, ok, want)
-		}
-	}
-}
-
-func BenchmarkHop(b *testing.B) {
-	n := testNetwork()
-	for i := range 1000 {
-		n.add(1, route{to: netip.MustParsePrefix(fmt.Sprintf("100.%d.%d.0/24", i/256, i%256)), ifindex: 2})
-	}
-	to := netip.MustParseAddr("100.1.7.7")
-	for b.Loop() {
-		if _, err := n.hop(to); err != nil {
-			b.Fatal(err)
 		}
 	}
 }

@@ -61,12 +61,3 @@ func TestDeriverDoesNotAllocate(t *testing.T) {
 		t.Errorf("Key allocates %v times, its result on the stack included", n)
 	}
 }
-
-func BenchmarkDeriverKey(b *testing.B) {
-	d := newTestSealer(b, nil).NewDeriver()
-	var key proto.Key
-	b.ReportAllocs()
-	for b.Loop() {
-		d.Key(testHost, &key)
-	}
-}

@@ -379,29 +379,3 @@ func TestOpenWhileRotating(t *testing.T) {
 		t.Error("no fresh data opened")
 	}
 }
-
-func BenchmarkSeal(b *testing.B) {
-	s, c := newTestSealer(b, nil), hostClaims()
-	b.ReportAllocs()
-	for b.Loop() {
-		mustSeal(b, s, c)
-	}
-}
-
-func BenchmarkOpen(b *testing.B) {
-	s := newTestSealer(b, nil)
-	good := mustSeal(b, s, hostClaims())
-	junk := good
-	junk[200] ^= 1
-	for name, data := range map[string][]byte{"good": good[:], "junk": junk[:]} {
-		b.Run(name, func(b *testing.B) {
-			scratch := new(Scratch)
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, ok := s.Open(scratch, data); ok != (name == "good") {
-					b.Fatal(ok)
-				}
-			}
-		})
-	}
-}

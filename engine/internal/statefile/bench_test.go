@@ -60,26 +60,3 @@ func BenchmarkChange(b *testing.B) {
 		closed(b, l)
 	}
 }
-
-func BenchmarkOpen(b *testing.B) {
-	const places = 1_000_000
-	for name, records := range map[string]int{"free": 0, "full": places} {
-		cfg := testConfig(b, false)
-		cfg.Capacity = places
-		l, _ := open(b, cfg)
-		for i := range records {
-			r := sample(b, i)
-			l.Add(&r)
-		}
-		closed(b, l)
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				l, left := open(b, cfg)
-				if len(left.Records) != records {
-					b.Fatalf("%d records", len(left.Records))
-				}
-				closed(b, l)
-			}
-		})
-	}
-}

@@ -290,16 +290,3 @@ func TestSessionsOpen(t *testing.T) {
 		t.Error("a nil file does something")
 	}
 }
-
-func BenchmarkSessionsReceived(b *testing.B) {
-	for _, unmapped := range []bool{false, true} {
-		b.Run(fmt.Sprintf("unmapped=%v", unmapped), func(b *testing.B) {
-			s := openSessions(b, sessionsConfig(b, unmapped))
-			p := s.Add(sampleSession(1))
-			b.ReportAllocs()
-			for n := uint64(0); b.Loop(); n++ {
-				s.SetReceived(p, n)
-			}
-		})
-	}
-}

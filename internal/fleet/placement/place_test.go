@@ -203,23 +203,3 @@ func TestGifts(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkPlace1000(b *testing.B) {
-	var nodes []Candidate
-	for n := range 1000 {
-		nodes = append(nodes, candidate(n, []string{"eu", "us", "asia", "au"}[n%4], 2000, n))
-	}
-	rnd := rand.New(rand.NewPCG(1, 2))
-	for name, q := range map[string]Request{
-		"region": {Region: "eu", Seats: 5}, "anywhere": {Seats: 5},
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := Place(nodes, q, 2, rnd); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

@@ -165,15 +165,3 @@ func TestNetworksFairness(t *testing.T) {
 		})
 	}
 }
-
-// BenchmarkNetworks is what a connection of a flood from 64 addresses costs.
-func BenchmarkNetworks(b *testing.B) {
-	var s Networks[int]
-	for i := 0; b.Loop(); i++ {
-		if s.Len() == 4096 {
-			s.Remove(s.First())
-		}
-		c := s.Add(netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, 100, byte(i % 64)}), 32), i)
-		s.Touch(c)
-	}
-}

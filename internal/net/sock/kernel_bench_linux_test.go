@@ -33,44 +33,6 @@ func interleave(b *testing.B, key string, variants []string, run func(b *testing
 	}
 }
 
-// echoPath times one side of an echo: the cost for the server of receiving a
-// batch and on sending it back, each datagram a message of its own.
-func echoPath(b *testing.B, addr string, prepare func(fd int)) {
-	client := listen(b, Config{Addr: netip.MustParseAddrPort("127.0.0.1:0"), DisableGSO: true}, 1).Conns()[0]
-	g := listen(b, Config{Addr: netip.MustParseAddrPort(addr), DisableGSO: true}, 1)
-	server := g.Conns()[0]
-	prepare(server.sock.fd)
-	to := endpoint.UDP(netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), g.Addr().Port()), 0, 0)
-	rx, tx := client.NewRecvBatch(), client.NewSendBatch(benchBatch)
-	serverRx, serverTx := server.NewRecvBatch(), server.NewSendBatch(benchBatch)
-	pkt := make([]byte, benchBytes)
-	var receiving, sending int64
-	for b.Loop() {
-		for range benchBatch {
-			tx.Add(to, pkt)
-		}
-		client.Send(tx)
-		for got := 0; got < benchBatch; {
-			start := Now()
-			n, err := server.Recv(serverRx)
-			if n == 0 || err != nil {
-				b.Fatalf("Recv = %d, %v: a datagram was lost", n, err)
-			}
-			for i := range n {
-				from, pkt, _ := serverRx.At(i)
-				serverTx.Add(from, pkt)
-			}
-			received := Now()
-			server.Send(serverTx)
-			receiving += received - start
-			sending += Now() - received
-			got += n
-		}
-		drain(b, client, rx, nil, benchBatch)
-	}
-	reportPath(b, receiving, sending)
-}
-
 func reportPath(b *testing.B, receiving, sending int64) {
 	b.ReportMetric(float64(receiving)/float64(b.N*benchBatch), "recv-ns/datagram")
 	b.ReportMetric(float64(sending)/float64(b.N*benchBatch), "send-ns/datagram")
@@ -82,35 +44,6 @@ func set(b *testing.B, fd, level, option, value int) {
 	if err := unix.SetsockoptInt(fd, level, option, value); err != nil {
 		b.Skipf("this kernel has no option %d of level %d: %v", option, level, err)
 	}
-}
-
-// BenchmarkKernelPktinfo: a specific address, a wildcard that does not ask for
-// the local address, and one that does, as Listen makes it.
-func BenchmarkKernelPktinfo(b *testing.B) {
-	interleave(b, "listen", []string{"specific", "wildcard", "wildcard+pktinfo"}, func(b *testing.B, v string) {
-		addr := "0.0.0.0:0"
-		if v == "specific" {
-			addr = "127.0.0.1:0"
-		}
-		echoPath(b, addr, func(fd int) {
-			if v == "wildcard" {
-				set(b, fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 0)
-			}
-		})
-	})
-}
-
-// BenchmarkKernelPathMTU: OMIT, as Listen makes it, against the kernel's default,
-// which is WANT, and the other modes.
-func BenchmarkKernelPathMTU(b *testing.B) {
-	modes := map[string]int{
-		"omit": unix.IP_PMTUDISC_OMIT, "want": unix.IP_PMTUDISC_WANT, "dont": unix.IP_PMTUDISC_DONT,
-		"do": unix.IP_PMTUDISC_DO, "probe": unix.IP_PMTUDISC_PROBE, "interface": unix.IP_PMTUDISC_INTERFACE,
-	}
-	names := []string{"omit", "want", "dont", "do", "probe", "interface"}
-	interleave(b, "mode", names, func(b *testing.B, v string) {
-		echoPath(b, "127.0.0.1:0", func(fd int) { set(b, fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, modes[v]) })
-	})
 }
 
 // BenchmarkKernelGRO: receiving with UDP_GRO and without, datagrams that a sender merges

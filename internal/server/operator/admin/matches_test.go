@@ -226,24 +226,6 @@ func TestMatchesWait(t *testing.T) {
 	}
 }
 
-func BenchmarkMatches(b *testing.B) {
-	index := newMatchIndex(&manyMatches{hosts: 50_000}, nil, time.Now)
-	if _, _, err := index.all(b.Context()); err != nil {
-		b.Fatal(err)
-	}
-	index.until = time.Now().Add(time.Hour)
-	for _, sort := range []string{"age", "project"} {
-		b.Run(sort, func(b *testing.B) {
-			for b.Loop() {
-				found, err := index.search(b.Context(), operator.MatchesQuery{Sort: sort, Order: "desc", Limit: 50})
-				if err != nil || found.Total != 50_000 {
-					b.Fatal(found.Total, err)
-				}
-			}
-		})
-	}
-}
-
 // fleetOfMatches answers for relays by the id of each. One does not answer.
 type fleetOfMatches struct {
 	fakeFleet

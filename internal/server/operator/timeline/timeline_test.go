@@ -168,14 +168,3 @@ func TestKinds(t *testing.T) {
 		t.Error("a kind that is none")
 	}
 }
-
-func BenchmarkAdd(b *testing.B) {
-	line := New(1 << 17)
-	ids := make([]proto.AllocationID, 1<<16)
-	for i := range ids {
-		ids[i] = proto.AllocationID{byte(i), byte(i >> 8), 1}
-	}
-	for i := 0; b.Loop(); i++ {
-		line.Add(Event{ID: ids[i%len(ids)], Kind: Kind(i / len(ids) % 4)}, began)
-	}
-}
