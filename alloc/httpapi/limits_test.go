@@ -15,9 +15,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/ferryrelay/ferry/proto"
-	"github.com/google/uuid"
 )
 
 // spend makes n requests that are within the limit and returns the next one.
@@ -192,26 +189,6 @@ func TestFailedJoinsOfBackends(t *testing.T) {
 	}
 }
 
-// TestFailedJoinsLengthenCodes: failed joins within the limits make later codes longer.
-func TestFailedJoinsLengthenCodes(t *testing.T) {
-	t.Parallel()
-	x := newFixture(t, Config{FailedJoinsPerMinute: 1e6, PlayerPerMinute: 1e6, AddressPerMinute: 1e6})
-	before := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
-	for range 300 {
-		for range 100 {
-			x.do(joinFrom("198.51.100.1", tokenBert, wrongCode))
-		}
-		x.clock.Advance(time.Second)
-	}
-	after := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
-	if len(before) != 6 || len(after) != 7 {
-		t.Errorf("codes %s and %s, want 6 and 7 symbols", before, after)
-	}
-	for _, code := range []string{before, after} {
-		wantStatus(t, x.do(joinFrom("203.0.113.1", tokenAnna, code)), 200)
-	}
-}
-
 // TestCodeThatIsNotThere: the answer is the same for a code that never existed, one that
 // has expired and one of another tenant.
 func TestCodeThatIsNotThere(t *testing.T) {
@@ -331,71 +308,6 @@ func TestGuessersBehindAProxy(t *testing.T) {
 			t.Errorf("header %q: status %d, want %d", header, status, want)
 		}
 	}
-}
-
-func TestHostilePlayerAffectsNoOthers(t *testing.T) {
-	t.Parallel()
-	x := newFixture(t, Config{})
-	code := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
-	var served, asked, refused int
-	honest := func(r *http.Request) {
-		asked++
-		r.RemoteAddr = fmt.Sprintf("203.0.113.%d:4000", asked%200)
-		if x.do(r).Code < 300 {
-			served++
-		}
-	}
-	for range 60 {
-		for range 20 { // of each call and a minute's worth in three seconds
-			for _, r := range []*http.Request{
-				joinFrom("198.51.100.1", tokenBert, wrongCode),
-				newRequest(http.MethodPost, "/v1/allocate", tokenBert, `{"maxConnections":4}`),
-				regionsOf("unknown-0123456789abcdef")(),
-			} {
-				r.RemoteAddr = "198.51.100.1:4000"
-				if x.do(r).Code == http.StatusTooManyRequests {
-					refused++
-				}
-			}
-		}
-		honest(newRequest(http.MethodPost, "/v1/join", tokenAnna, `{"joinCode":"`+code+`"}`))
-		honest(regionsOf(tokenAnna)())
-		for range 5 {
-			honest(newRequest(http.MethodPost, "/v1/join", tokenServer, `{"joinCode":"`+code+`"}`))
-		}
-		x.clock.Advance(time.Second)
-	}
-	if served != asked {
-		t.Errorf("%d of %d honest requests were served", served, asked)
-	}
-	if refused < 3000 {
-		t.Errorf("only %d of 3600 hostile requests were refused", refused)
-	}
-}
-
-func TestOutstandingAllocations(t *testing.T) {
-	t.Parallel()
-	x := newFixture(t, Config{})
-	ids := make([]string, 20)
-	for i := range ids {
-		ids[i] = x.allocate(t, tokenAnna)
-	}
-	rec := x.post("/v1/allocate", tokenAnna, `{"maxConnections":4}`)
-	wantProblem(t, rec, 429, 15429)
-	if got := rec.Header().Get("Retry-After"); got != "10" {
-		t.Errorf("Retry-After = %q", got)
-	}
-	code := x.code(t, tokenAnna, ids[0])
-	wantProblem(t, x.post("/v1/join", tokenAnna, `{"joinCode":"`+code+`"}`), 429, 15429)
-	wantStatus(t, x.post("/v1/join", tokenBert, `{"joinCode":"`+code+`"}`), 200)
-	for range 40 {
-		x.allocate(t, tokenServer)
-	}
-	x.service.OnBind(proto.AllocationID(uuid.MustParse(ids[3])))
-	x.allocate(t, tokenAnna)
-	wantProblem(t, x.post("/v1/allocate", tokenAnna, `{"maxConnections":4}`), 429, 15429)
-	x.clock.Advance(10 * time.Second)
-	x.allocate(t, tokenAnna)
 }
 
 // TestCounts: a handler continues the counts of the one that it replaces.

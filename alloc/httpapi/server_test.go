@@ -7,9 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/alloc/api"
 )
 
 func listen(t *testing.T, x *fixture) string {
@@ -70,51 +67,4 @@ func TestServerRefusesLongHeaders(t *testing.T) {
 	if res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("status %d", res.StatusCode)
 	}
-}
-
-func TestClientAgainstServer(t *testing.T) {
-	t.Parallel()
-	x := newFixture(t, Config{})
-	base := listen(t, x)
-	anna := &api.Client{BaseURL: base, Token: tokenAnna}
-	bert := &api.Client{BaseURL: base, Token: tokenBert}
-	unnamed := &api.Client{BaseURL: base}
-
-	host, err := anna.Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4, Region: "far"})
-	if err != nil || host.Region != "far" || host.RelayServer != (api.RelayServer{IPv4: "192.0.2.9", Port: 7777}) {
-		t.Fatalf("Allocate = %+v, %v", host, err)
-	}
-	code, err := anna.JoinCode(t.Context(), host.AllocationID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	joiner, err := bert.Join(t.Context(), strings.ToLower(code))
-	if err != nil || len(joiner.HostConnectionData) != 255 {
-		t.Fatalf("Join = %+v, %v", joiner, err)
-	}
-	regions, err := bert.Regions(t.Context())
-	if err != nil || len(regions) != 2 {
-		t.Fatalf("Regions = %v, %v", regions, err)
-	}
-
-	_, err = bert.JoinCode(t.Context(), host.AllocationID)
-	wantCode(t, err, api.CodeAllocationNotFound)
-	_, err = unnamed.Regions(t.Context())
-	wantCode(t, err, api.StatusCode(401))
-	_, err = anna.Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4, Region: strings.Repeat("x", maxBody)})
-	wantCode(t, err, api.StatusCode(413))
-	x.relay.Fail(alloc.ErrFull)
-	_, err = anna.Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4})
-	if p := wantCode(t, err, api.CodeNoSuitableRelay); p.RetryAfter != retryFull {
-		t.Errorf("RetryAfter = %v", p.RetryAfter)
-	}
-}
-
-func wantCode(t *testing.T, err error, code int) *api.Problem {
-	t.Helper()
-	p, ok := errors.AsType[*api.Problem](err)
-	if !ok || p.Code != code {
-		t.Fatalf("error = %v, want code %d", err, code)
-	}
-	return p
 }
