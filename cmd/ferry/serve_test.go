@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,10 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/proto"
 )
 
 func TestServe(t *testing.T) {
@@ -226,119 +223,6 @@ func TestDevOnEveryAddressWarns(t *testing.T) {
 	p := launch(t, nil, "dev", "--udp", "0.0.0.0:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log-format", "json")
 	p.untilReady()
 	p.says(`"level":"WARN","msg":"DEV: OTHERS CAN REACH THIS RELAY`)
-}
-
-// allocation is as much of the API's answer as a client needs that was written
-// from the protocol's description alone.
-type allocation struct {
-	Data struct {
-		Allocation struct {
-			AllocationID   string `json:"allocationId"`
-			IDBytes        []byte `json:"allocationIdBytes"`
-			Key            []byte `json:"key"`
-			ConnectionData []byte `json:"connectionData"`
-			RelayServer    struct {
-				IP   string `json:"ipV4"`
-				Port int    `json:"port"`
-			} `json:"relayServer"`
-		} `json:"allocation"`
-		JoinCode string `json:"joinCode"`
-	} `json:"data"`
-}
-
-func call(t *testing.T, url, body string, want int) (a allocation) {
-	t.Helper()
-	res, err := http.Post(url, "application/json", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != want {
-		t.Fatalf("%s: %d, %v, %s", url, res.StatusCode, err, text)
-	}
-	if err := json.Unmarshal(text, &a); err != nil {
-		t.Fatalf("%s: %v in %s", url, err, text)
-	}
-	return a
-}
-
-// exchange sends a datagram until one comes back, and no late answer to what was
-// sent before.
-func exchange(t *testing.T, conn net.Conn, send []byte, before ...[]byte) []byte {
-	t.Helper()
-	answer := make([]byte, 1500)
-	for range 30 {
-		if _, err := conn.Write(send); err != nil {
-			t.Fatal(err)
-		}
-		conn.SetReadDeadline(time.Now().Add(time.Second))
-		for {
-			n, err := conn.Read(answer)
-			if err != nil {
-				break
-			}
-			if !slices.ContainsFunc(before, func(b []byte) bool { return string(b) == string(answer[:n]) }) {
-				return answer[:n]
-			}
-		}
-	}
-	t.Fatalf("no answer to %x", send)
-	return nil
-}
-
-// TestDevEndToEnd asks with plain HTTP and speaks raw UDP.
-func TestDevEndToEnd(t *testing.T) {
-	t.Parallel()
-	p, at := dev(t)
-	a := call(t, at["http"]+"/v1/allocate", `{"maxConnections":4}`, 201).Data.Allocation
-	code := call(t, at["http"]+"/v1/joincode", `{"allocationId":"`+a.AllocationID+`"}`, 201).Data.JoinCode
-	if joined := call(t, at["http"]+"/v1/join", `{"joinCode":"`+code+`"}`, 200).Data.Allocation; joined.AllocationID == a.AllocationID {
-		t.Error("the joiner has the host's allocation")
-	}
-	server := net.UDPAddr{IP: net.ParseIP(a.RelayServer.IP), Port: a.RelayServer.Port}
-	if server.String() != at["udp"] {
-		t.Errorf("the endpoint for players is %v, the relay listens on %s", &server, at["udp"])
-	}
-	conn, err := net.Dial("udp", server.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-
-	var signer proto.Signer
-	key := proto.Key(a.Key)
-	bind := signer.Append(nil, proto.Bind{ConnectionData: a.ConnectionData}, &key)
-	bound := slices.Clone(exchange(t, conn, bind))
-	if _, err := proto.ParseBindReceived(bound); err != nil {
-		t.Fatalf("answer to BIND: %v", err)
-	}
-	ping := proto.Ping{ID: proto.AllocationID(a.IDBytes), Number: 7}
-	if got := exchange(t, conn, ping.Append(nil), bound); string(got) != string(ping.Append(nil)) {
-		t.Errorf("answer to PING: %x", got)
-	}
-	for path, want := range map[string]string{
-		"/livez": "ok", "/readyz": "ok", "/": "/console/app.js", "/pages": "/metrics", "/metrics": "ferry_bound 1\n",
-	} {
-		res, err := http.Get(at["admin"] + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(res.Body)
-		res.Body.Close()
-		if err != nil || res.StatusCode != 200 || !strings.Contains(string(body), want) {
-			t.Errorf("%s: %d, %v\n%s", path, res.StatusCode, err, body)
-		}
-	}
-	p.signal(syscall.SIGTERM)
-	if code := p.exit(); code != 0 {
-		t.Errorf("exit code %d: %s", code, p.stderr.String())
-	}
-	for _, step := range []string{"msg=allocated", "code=" + code, "msg=bound"} {
-		if !strings.Contains(p.stderr.String(), step) {
-			t.Errorf("the log lacks %s:\n%s", step, p.stderr.String())
-		}
-	}
 }
 
 func TestInterruptAndTerminate(t *testing.T) {
