@@ -69,24 +69,3 @@ func count(u *enginetest.UTP, prefix string) (n int) {
 	}
 	return n
 }
-
-// TestDrainSecondSignal: the second signal does not wait for the matches, and
-// is still an end in order.
-func TestDrainSecondSignal(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	f := p.serve("--drain-timeout", "10m")
-	f.match()
-	f.Signal(syscall.SIGTERM)
-	f.drains()
-	f.Signal(syscall.SIGTERM)
-	f.Exits()
-	again := p.serve()
-	if n := again.metric("ferry_state_file_complete"); n != 1 {
-		t.Errorf("ferry_state_file_complete is %v", n)
-	}
-	if n := again.metric("ferry_recovery_awaited"); n != 2 {
-		t.Errorf("%v allocations are awaited, want 2", n)
-	}
-	again.Stop()
-}

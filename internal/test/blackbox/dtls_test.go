@@ -1,12 +1,10 @@
 package blackbox
 
 import (
-	"bytes"
 	"net"
 	"testing"
 
 	"github.com/ferryrelay/ferry/internal/test/wiretest"
-	"github.com/ferryrelay/ferry/proto"
 )
 
 func (f *ferry) event(name string) float64 {
@@ -26,26 +24,4 @@ func newSocket(t *testing.T, local string) net.PacketConn {
 		t.Fatal(err)
 	}
 	return socket
-}
-
-// TestDTLSTakenOver: when a client starts a new session at the same address, its binding continues without a BIND.
-func TestDTLSTakenOver(t *testing.T) {
-	t.Parallel()
-	f := dev(t)
-	a, _ := f.allocate(4)
-	socket := newSocket(t, "127.0.0.1:0")
-	s := a.secure(t, socket)
-	s.Bind(a.credentials(t), 0)
-	_ = s.Close()
-	s = a.secure(t, newSocket(t, socket.LocalAddr().String()))
-	ping := proto.Ping{ID: proto.AllocationID(a.AllocationIDBytes), Number: 5}.Append(nil)
-	s.Ask(ping, func(got []byte) bool {
-		if wiretest.HasType(proto.TypeError)(got) {
-			t.Errorf("the new session received % x", got)
-		}
-		return bytes.Equal(got, ping)
-	})
-	if n := f.event("taken_over"); n != 1 {
-		t.Errorf("%v sessions were taken over", n)
-	}
 }
