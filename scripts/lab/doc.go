@@ -31,7 +31,7 @@
 //
 //	clients ── veth ── router ── veth ── relay
 //
-// Not covered: loss and delay (netem is not in every kernel; a [Proxy] makes both), VLANs
+// Not covered: loss and delay (netem is not in every kernel; the simulation of engine has both), VLANs
 // and bonds, several queues of a network card, IPv6 without a global address, NAT64, and
 // the real transition of a radio.
 //

@@ -12,16 +12,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -61,40 +58,6 @@ func (l *lab) holdConnections(n int) (release func()) {
 		l.Fatal(err)
 	}
 	return release
-}
-
-// TestForeignSocket verifies that the relay detects another process of the same
-// user on its UDP port, and that two processes cannot share a state directory.
-func TestForeignSocket(t *testing.T) {
-	l := newLab(t, nil)
-	_, err := StartRelay(RelayConfig{
-		Network: l.net, Binary: ferry, Dir: l.cfg.Dir, In: l.net.Victim, Addr: netip.AddrPortFrom(VictimAddr, relayPort),
-	})
-	if err == nil || !strings.Contains(err.Error(), "in use by another process") {
-		t.Errorf("a second process with the same state directory: %v", err)
-	}
-	if !l.relay.Alive() {
-		t.Error("the first process has ended")
-	}
-	if n := l.metric("ferry_foreign_sockets"); n != 0 {
-		t.Errorf("%v foreign sockets before there is one", n)
-	}
-	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
-		refused := c.Control(func(fd uintptr) {
-			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
-		})
-		return errors.Join(err, refused)
-	}}
-	var foreign net.PacketConn
-	err = l.net.Relay.Do(func() (err error) {
-		foreign, err = lc.ListenPacket(context.Background(), "udp4", RelayAddr.String())
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer foreign.Close()
-	l.until("the foreign socket is known", alarmWithin, l.metricIs("ferry_foreign_sockets", 1))
 }
 
 // TestDiskAtStart verifies that a relay with an identity starts on a full or

@@ -3,37 +3,15 @@
 package lab
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
-
-// TestFreeze verifies that a relay that is stopped for two seconds under a
-// flood loses only what did not fit into its socket buffers.
-func TestFreeze(t *testing.T) {
-	l := newLab(t, nil)
-	f, _ := l.fleet(l.players(50, 30))
-	rubbish := l.spoofedPackets(func() []byte { return Malformed(l.rng) })
-	ctx, cancel := context.WithCancel(t.Context())
-	s := l.spoofer(l.net.Clients)
-	var flood sync.WaitGroup
-	flood.Go(func() { s.Flood(ctx, 20_000, rubbish) })
-	defer flood.Wait()
-	defer cancel()
-	l.stopFor(2 * time.Second)
-	l.requireTraffic(f, 10*time.Second)
-	cancel()
-	flood.Wait()
-	t.Logf("kernel dropped %.0f; %v", l.metric(kernelDrops), f.Settle())
-	l.requireNoFailures(f.Counts())
-}
 
 func (l *lab) stopFor(d time.Duration) {
 	l.Helper()

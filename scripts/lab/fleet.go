@@ -37,7 +37,7 @@ type SideConfig struct {
 	// First is the address of player 0; player n has the n-th address after it.
 	// All of them must be local addresses in the namespace.
 	First netip.Addr
-	// Via is the address that players send to, such as that of a Proxy; zero:
+	// Via is the address that players send to, such as that of a proxy; zero:
 	// FleetConfig.Relay.
 	Via netip.AddrPort
 }

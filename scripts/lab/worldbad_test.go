@@ -4,8 +4,6 @@ package lab
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -15,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	ws "github.com/coder/websocket"
 	"golang.org/x/sys/unix"
 
 	"github.com/ferryrelay/ferry/alloc/api"
@@ -35,15 +32,6 @@ func TestWorldBadDays(t *testing.T) {
 	}{
 		{"the disk is full", fullDiskDay},
 		{"no descriptor is left", noDescriptorDay},
-		{"the certificate is expired", func(t *testing.T) {
-			badCertificateDay(t, "expired", func(x *x509.Certificate) { x.NotAfter = time.Now().Add(-time.Minute) })
-		}},
-		{"the certificate is not yet valid", func(t *testing.T) {
-			badCertificateDay(t, "not_yet_valid", func(x *x509.Certificate) { x.NotBefore = time.Now().Add(time.Hour) })
-		}},
-		{"the certificate is for another name", func(t *testing.T) {
-			badCertificateDay(t, "other_name", func(x *x509.Certificate) { x.DNSNames = []string{"other.example.org"} })
-		}},
 	} {
 		t.Run(day.name, func(t *testing.T) {
 			t.Parallel()
@@ -218,44 +206,4 @@ func (l *lab) isLive() bool {
 	}
 	_ = resp.Body.Close()
 	return resp.StatusCode == http.StatusOK
-}
-
-// badCertificateDay: the certificate of wss is changed to one that clients refuse, and to a
-// good one. Players over UDP notice nothing.
-func badCertificateDay(t *testing.T, reason string, spoil func(*x509.Certificate)) {
-	const name = "relay.example.org"
-	var certFile string
-	l := newLab(t, func(c *RelayConfig) {
-		var keyFile string
-		certFile, keyFile = testkit.SelfSigned(t).WriteFiles(t, c.Dir)
-		c.YAML = fmt.Sprintf("tls_cert: %s\ntls_key: %s\nadvertise_name: %s\n", certFile, keyFile, name)
-	})
-	fault := fmt.Sprintf(`ferry_tls_certificate_fault{name=%q,reason=%q}`, certFile, reason)
-	connects := func() bool {
-		text, err := os.ReadFile(certFile)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pool := x509.NewCertPool()
-		pool.AppendCertsFromPEM(text)
-		transport := &http.Transport{DialContext: l.net.Clients.Dial, TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: name}}
-		defer transport.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		conn, _, err := ws.Dial(ctx, "wss://"+RelayAddr.String()+"/", &ws.DialOptions{HTTPClient: &http.Client{Transport: transport}})
-		if err == nil {
-			_ = conn.CloseNow()
-		}
-		return err == nil
-	}
-	if !connects() {
-		t.Fatal("wss does not work at first")
-	}
-	testkit.SelfSigned(t, spoil).WriteFiles(t, l.cfg.Dir)
-	l.until("the metric shows it", recoversWithin, l.metricIs(fault, 1))
-	if connects() {
-		t.Error("a client accepts it: this row decides nothing")
-	}
-	testkit.SelfSigned(t).WriteFiles(t, l.cfg.Dir)
-	l.until("wss works again", recoversWithin, func() bool { return l.metricIs(fault, 0)() && connects() })
 }

@@ -217,11 +217,12 @@ func (g *worldGame) startProxy() {
 	}
 	// Its sockets set no DF, and so do those of players: silent routers are about the relay.
 	g.must(g.net.Relay.Set("net.ipv4.ip_no_pmtu_disc", "1"))
-	p, err := NewProxy(ProxyConfig{Target: RelayAddr, Listen: socket(g.public("4")), Dial: socket(netip.AddrPortFrom(proxySource, 0))})
+	listener, err := socket(g.public("4"))()
 	if err != nil {
 		g.Fatal(err)
 	}
-	g.background(p.Run)
+	p := &proxy{target: RelayAddr, listener: listener, dial: socket(netip.AddrPortFrom(proxySource, 0))}
+	g.background(p.run)
 }
 
 // familyNamer adds the family of the player to the body of a call.
