@@ -143,17 +143,6 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-func TestFlagsBite(t *testing.T) {
-	t.Parallel()
-	s := known(t, "serve")
-	if len(s.flags) < 50 || len(s.env) < 50 || s.flags["drain-timeouts"] || !s.flags["drain-timeout"] || !s.env["FERRY_ADVERTISE"] {
-		t.Errorf("%d flags and %d variables were read", len(s.flags), len(s.env))
-	}
-	if s := known(t, "ctl", "drain"); !s.flags["deadline"] || s.flags["udp"] {
-		t.Errorf("flags of ctl drain: %v", s.flags)
-	}
-}
-
 var variable = regexp.MustCompile(`\bFERRY_[A-Z0-9_]*[A-Z0-9]\b`)
 
 func TestVariables(t *testing.T) {

@@ -181,12 +181,3 @@ func TestCheck(t *testing.T) {
 		}
 	}
 }
-
-func TestCheckBites(t *testing.T) {
-	all := objects(t, render(t, "api: {settings: {webhook_url: https://example.org/, webhook_secret_file: /etc/ferry/secrets/webhook/key}}"))
-	for _, w := range workloads(t, all) {
-		if text, code := checked(t, w, all); w.role == "api" && (code == 0 || !strings.Contains(text, "secrets/webhook/key")) {
-			t.Errorf("exit code %d:\n%s", code, text)
-		}
-	}
-}

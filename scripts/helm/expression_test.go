@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"testing"
 
 	"github.com/VictoriaMetrics/metricsql"
 )
@@ -168,40 +167,4 @@ func matchesAny(match *regexp.Regexp, values map[string]bool) bool {
 		}
 	}
 	return false
-}
-
-func TestExpressions(t *testing.T) {
-	p := scraped(t)
-	for expr, want := range map[string]string{
-		`ferry_bound > 0.8 * ferry_max_allocations`:                                        "",
-		`sum by (reason) (rate(ferry_drops_total{reason=~"mac|seal"}[5m]))`:                "",
-		`histogram_quantile(0.5, sum by (le) (rate(ferry_receive_batch_size_bucket[5m])))`: "",
-		`sum by (call) (rate(ferry_http_requests_total{status=~"5.."}[5m]))`:               "",
-		`rate(ferry_stalls_total[5m]) > rate(ferry_datagrams_total{direction="in"}[5m])`:   "match no other side",
-		`ferry_bonds`:                                     "no page has",
-		`rate(ferry_bound[5m])`:                           "is a gauge",
-		`ferry_stalls_total`:                              "is a counter",
-		`rate(ferry_stalls_total)`:                        "is a counter",
-		`rate(ferry_drops_total{reason="max"}[5m])`:       "never",
-		`rate(ferry_drops_total{reason=~"mac|sael"}[5m])`: "never",
-		`rate(ferry_drops_total{cause="mac"}[5m])`:        "no label",
-		`sum by (call) (ferry_bound)`:                     "grouped by",
-		`sum(ferry_bound`:                                 "unexpected token",
-		`sum(ferry_bound))`:                               "unparsed data left",
-		`smu(ferry_bound)`:                                "unsupported function",
-		`median(ferry_bound)`:                             "not known",
-		`delta(ferry_bound[5m])`:                          "not known",
-		`sum without (reason) (ferry_bound)`:              "not known",
-		`ferry_bound and ferry_seats`:                     "no labels",
-		`ferry_bound offset 5m`:                           "no range",
-		`{job="ferry"}`:                                   "no name",
-		`ferry_receive_batch_size`:                        "no page has",
-		`rate(ferry_stalls_total[5 minutes])`:             "unexpected token",
-		`rate(ferry_stalls_total[5i])`:                    "no time",
-	} {
-		_, faults := p.check(expr)
-		if got := strings.Join(faults, "; "); want == "" && got != "" || !strings.Contains(got, want) {
-			t.Errorf("%s: %q, want %q", expr, got, want)
-		}
-	}
 }

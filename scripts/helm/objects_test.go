@@ -271,43 +271,6 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-func TestObjectsBite(t *testing.T) {
-	for mistake, want := range map[string]string{
-		"maxUnavailable: 1 ->maxUnavailable: -1 ":                             "must be greater than or equal to 0",
-		"cidr: \"198.51.100.0/24\"->cidr: \"198.51.100.0/240\"":               "spec.ingress[0].from[1].ipBlock.cidr",
-		"pathType: Prefix->pathType: Start":                                   "pathType",
-		"{maxUnavailable: 1, maxSurge: 0}->{maxUnavailable: 0, maxSurge: 0}":  "spec.strategy.rollingUpdate.maxUnavailable",
-		"verbs: [get, patch]}->verbs: []}":                                    "rules[1].verbs",
-		"restartPolicy: Never->restartPolicy: Always":                         "restartPolicy",
-		"hostPort: 7778->hostPort: 7780":                                      "hostPort",
-		"{name: state, mountPath: /var/lib/ferry}->{name: s, mountPath: /v}":  `volumeMounts[0].name: Not found: "s"`,
-		"averageUtilization: 60->averageUtilization: 0":                       "averageUtilization",
-		"kind: ClusterRole, name: ferry-node-address}->kind: R, name: ferry}": "roleRef.kind",
-	} {
-		from, to, _ := strings.Cut(mistake, "->")
-		from, to = strings.TrimSpace(from), strings.TrimSpace(to)
-		texts, found := render(t, everything), false
-		for name, text := range texts {
-			if at := strings.Index(text, from); at >= 0 {
-				texts[name], found = text[:at]+to+text[at+len(from):], true
-			}
-		}
-		errs := field.ErrorList{}
-		for _, o := range objects(t, texts) {
-			errs = append(errs, o.validate()...)
-		}
-		if !found || len(errs) == 0 || !strings.Contains(errs.ToAggregate().Error(), want) {
-			t.Errorf("%s (%v): %v, want %q", mistake, found, errs, want)
-		}
-	}
-	texts := render(t)
-	texts["relay.yaml"] = strings.Replace(texts["relay.yaml"], "hostNetwork", "hostNetworks", 1)
-	_, _, err := decoder.Decode([]byte(documents(t, texts)[len(documents(t, texts))-1]), nil, nil)
-	if err == nil || !strings.Contains(err.Error(), `unknown field "spec.template.spec.hostNetworks"`) {
-		t.Errorf("an unknown field: %v", err)
-	}
-}
-
 type workload struct {
 	role string
 	object
