@@ -2,6 +2,7 @@ package dtls
 
 import (
 	"bytes"
+	"container/list"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -34,8 +35,8 @@ type halfOpen struct {
 	retries    atomic.Uint64 // gate of retryRate, if validated
 	deadline   int64         // since the start of Records
 
-	older, newer *halfOpen // neighbours by age, of the same worker
-	item         *evict.Item[endpoint.Endpoint, *halfOpen]
+	at   *list.Element // of worker.byAge
+	item *evict.Item[endpoint.Endpoint, *halfOpen]
 }
 
 // candidate is the session that a ClientKeyExchange implies. It is not authenticated.
@@ -72,8 +73,8 @@ func (w *worker) admit(prefix endpoint.Endpoint) bool {
 	if w.r.halfOpen.Add(1) <= int64(w.r.conf.HalfOpen) {
 		return true
 	}
-	if w.oldest != nil {
-		w.evict(w.oldest)
+	if oldest := w.oldest(); oldest != nil {
+		w.evict(oldest)
 		return true
 	}
 	w.r.halfOpen.Add(-1)
@@ -100,15 +101,17 @@ func (w *worker) evict(h *halfOpen) {
 	w.count(eventEvicted)
 }
 
+// oldest returns nil if there is no handshake.
+func (w *worker) oldest() *halfOpen {
+	if oldest := w.byAge.Front(); oldest != nil {
+		return oldest.Value.(*halfOpen)
+	}
+	return nil
+}
+
 func (w *worker) add(h *halfOpen) {
 	w.handshakes[h.from] = h
-	h.older = w.newest
-	if h.older != nil {
-		h.older.newer = h
-	} else {
-		w.oldest = h
-	}
-	w.newest = h
+	h.at = w.byAge.PushBack(h)
 	class := evict.Low
 	if h.validated {
 		class = evict.High
@@ -117,16 +120,7 @@ func (w *worker) add(h *halfOpen) {
 }
 
 func (w *worker) remove(h *halfOpen) {
-	if h.older != nil {
-		h.older.newer = h.newer
-	} else {
-		w.oldest = h.newer
-	}
-	if h.newer != nil {
-		h.newer.older = h.older
-	} else {
-		w.newest = h.older
-	}
+	w.byAge.Remove(h.at)
 	delete(w.handshakes, h.from)
 	w.prefixes.Remove(h.item)
 	if !h.validated {
@@ -136,8 +130,8 @@ func (w *worker) remove(h *halfOpen) {
 }
 
 func (w *worker) expire(now int64) {
-	for w.oldest != nil && now >= w.oldest.deadline {
-		w.remove(w.oldest)
+	for h := w.oldest(); h != nil && now >= h.deadline; h = w.oldest() {
+		w.remove(h)
 		w.count(eventTimedOut)
 	}
 }

@@ -2,6 +2,7 @@ package dtls
 
 import (
 	"bytes"
+	"container/list"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -89,10 +90,9 @@ type worker struct {
 	cookies    cookies
 	handshakes map[endpoint.Endpoint]*halfOpen
 	prefixes   evict.Set[endpoint.Endpoint, *halfOpen] // handshakes by source prefix
-	oldest     *halfOpen                               // of handshakes
-	newest     *halfOpen
-	out        []byte // the datagram being built
-	copied     []byte // a copy of the record that verify decrypts
+	byAge      list.List                               // handshakes, the oldest first
+	out        []byte                                  // the datagram being built
+	copied     []byte                                  // a copy of the record that verify decrypts
 	aad        scratch
 	received   int  // size of the current datagram
 	answered   bool // the rest of the current datagram is ignored

@@ -3,7 +3,10 @@
 // costs at most O(log owners).
 package evict
 
-import "container/heap"
+import (
+	"container/heap"
+	"container/list"
+)
 
 // The classes. Of one owner, all of the lower class are evicted before any other.
 const (
@@ -23,25 +26,26 @@ type Set[K comparable, V any] struct {
 type Item[K comparable, V any] struct {
 	Value V
 
-	owner        *owner[K, V]
-	class        int
-	number       uint64 // of the call of Add
-	older, newer *Item[K, V]
+	owner  *owner[K, V]
+	class  int
+	number uint64        // of the call of Add
+	at     *list.Element // of the owner's items of the class
 }
 
-// owner holds the items of one key, in lists by class and age.
+// owner holds the items of one key, by class, the oldest first.
 type owner[K comparable, V any] struct {
-	key            K
-	count          int
-	rank           int // index in byRank
-	oldest, newest [classes]*Item[K, V]
+	key   K
+	count int
+	rank  int // index in byRank
+	items [classes]list.List
 }
 
 func (o *owner[K, V]) first() *Item[K, V] {
-	if o.oldest[Low] != nil {
-		return o.oldest[Low]
+	oldest := o.items[Low].Front()
+	if oldest == nil {
+		oldest = o.items[High].Front()
 	}
-	return o.oldest[High]
+	return oldest.Value.(*Item[K, V])
 }
 
 func (s *Set[K, V]) Add(key K, class int, value V) *Item[K, V] {
@@ -55,13 +59,8 @@ func (s *Set[K, V]) Add(key K, class int, value V) *Item[K, V] {
 	}
 	s.added++
 	s.len++
-	it := &Item[K, V]{Value: value, owner: o, class: class, number: s.added, older: o.newest[class]}
-	if it.older != nil {
-		it.older.newer = it
-	} else {
-		o.oldest[class] = it
-	}
-	o.newest[class] = it
+	it := &Item[K, V]{Value: value, owner: o, class: class, number: s.added}
+	it.at = o.items[class].PushBack(it)
 	if o.count++; o.count == 1 {
 		heap.Push(&s.byRank, o)
 	} else {
@@ -74,16 +73,7 @@ func (s *Set[K, V]) Add(key K, class int, value V) *Item[K, V] {
 func (s *Set[K, V]) Remove(it *Item[K, V]) {
 	s.len--
 	o := it.owner
-	if it.older != nil {
-		it.older.newer = it.newer
-	} else {
-		o.oldest[it.class] = it.newer
-	}
-	if it.newer != nil {
-		it.newer.older = it.older
-	} else {
-		o.newest[it.class] = it.older
-	}
+	o.items[it.class].Remove(it.at)
 	if o.count--; o.count == 0 {
 		heap.Remove(&s.byRank, o.rank)
 		delete(s.owners, o.key)

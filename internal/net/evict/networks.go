@@ -2,6 +2,7 @@ package evict
 
 import (
 	"container/heap"
+	"container/list"
 	"net/netip"
 )
 
@@ -20,9 +21,9 @@ type Networks[V any] struct {
 type Conn[V any] struct {
 	Value V
 
-	address      *network[V]
-	progress     uint64 // the step of the last Add or Touch
-	older, newer *Conn[V]
+	address  *network[V]
+	progress uint64        // the step of the last Add or Touch
+	at       *list.Element // of the address's connections
 }
 
 // networkKey is the key of a network. The level tells those of connections without an IP
@@ -36,23 +37,25 @@ type networkKey struct {
 // counts there. The last one is the address.
 var levels = [...]struct{ bits4, bits6, weight int }{{16, 32, 1}, {24, 48, 4}, {32, 56, 16}}
 
-// network is a network with at least one connection. Of an address, the connections are a
-// list by progress.
+// network is a network with at least one connection.
 type network[V any] struct {
-	key            networkKey
-	parent         *network[V]
-	parts          ranking[*network[V]] // the highest score first, then the oldest connection to end; nil for an address
-	rank           int                  // index in parts of parent
-	count          int
-	score          int // the largest count by weight, of the network and its parts
-	oldest, newest *Conn[V]
+	key    networkKey
+	parent *network[V]
+	parts  ranking[*network[V]] // the highest score first, then the oldest connection to end; nil for an address
+	rank   int                  // index in parts of parent
+	count  int
+	score  int       // the largest count by weight, of the network and its parts
+	conns  list.List // of an address, that without progress for longest first
 }
 
 func (n *network[V]) first() *Conn[V] {
 	for len(n.parts) > 0 {
 		n = n.parts[0]
 	}
-	return n.oldest
+	if oldest := n.conns.Front(); oldest != nil {
+		return oldest.Value.(*Conn[V])
+	}
+	return nil
 }
 
 // Add adds a connection from an address, which is an IPv4 address, the /56 of an IPv6
@@ -60,7 +63,7 @@ func (n *network[V]) first() *Conn[V] {
 func (s *Networks[V]) Add(address netip.Prefix, value V) *Conn[V] {
 	s.steps++
 	c := &Conn[V]{Value: value, address: s.network(address), progress: s.steps}
-	c.address.append(c)
+	c.at = c.address.conns.PushBack(c)
 	c.address.add(1)
 	return c
 }
@@ -68,13 +71,8 @@ func (s *Networks[V]) Add(address netip.Prefix, value V) *Conn[V] {
 func (s *Networks[V]) Touch(c *Conn[V]) {
 	s.steps++
 	c.progress = s.steps
-	if c.newer == nil && c.older == nil {
-		c.address.fix()
-		return
-	}
-	first := c.older == nil
-	c.address.unlink(c)
-	c.address.append(c)
+	first := c.address.conns.Front() == c.at
+	c.address.conns.MoveToBack(c.at)
 	if first {
 		c.address.fix()
 	}
@@ -82,7 +80,7 @@ func (s *Networks[V]) Touch(c *Conn[V]) {
 
 // Remove removes a connection, which must be present.
 func (s *Networks[V]) Remove(c *Conn[V]) {
-	c.address.unlink(c)
+	c.address.conns.Remove(c.at)
 	c.address.add(-1)
 	for n := c.address; n.parent != nil && n.count == 0; n = n.parent {
 		delete(s.all, n.key)
@@ -103,7 +101,7 @@ func (s *Networks[V]) First() *Conn[V] { return s.root.first() }
 // FirstOf returns the connection of an address that ends first, nil if there is none.
 func (s *Networks[V]) FirstOf(address netip.Prefix) *Conn[V] {
 	if n := s.all[networkKey{address, len(levels) - 1}]; n != nil {
-		return n.oldest
+		return n.first()
 	}
 	return nil
 }
@@ -132,29 +130,6 @@ func containing(address netip.Prefix, level int) netip.Prefix {
 	}
 	p, _ := address.Addr().Prefix(bits) // zero for no address
 	return p
-}
-
-func (n *network[V]) append(c *Conn[V]) {
-	c.older, c.newer = n.newest, nil
-	if c.older != nil {
-		c.older.newer = c
-	} else {
-		n.oldest = c
-	}
-	n.newest = c
-}
-
-func (n *network[V]) unlink(c *Conn[V]) {
-	if c.older != nil {
-		c.older.newer = c.newer
-	} else {
-		n.oldest = c.newer
-	}
-	if c.newer != nil {
-		c.newer.older = c.older
-	} else {
-		n.newest = c.older
-	}
 }
 
 func (n *network[V]) add(count int) {
