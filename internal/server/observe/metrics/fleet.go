@@ -1,9 +1,6 @@
 package metrics
 
 import (
-	"io"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
@@ -11,27 +8,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
 )
 
-func (m *Metrics) writeFleet(w io.Writer) {
-	var p page
-	if m.cfg.Store != nil {
-		p.store(m.cfg.Store())
-	}
-	if m.cfg.Announcer != nil {
-		p.announcer(m.cfg.Announcer())
-	}
-	if m.cfg.Cluster != nil {
-		p.cluster(m.cfg.Cluster())
-	}
-	if m.cfg.Fleet != nil {
-		p.fleet(m.cfg.Fleet())
-	}
-	if m.cfg.Dialer != nil {
-		p.dialer(m.cfg.Dialer())
-	}
-	p.flush(w)
-}
-
-func (p *page) store(st redisstore.Stats) {
+func writeStore(p *page, st redisstore.Stats) {
 	p.family("ferry_store_calls_total", counter, "Calls to the store by result: ok, failed, or refused while the circuit breaker is open.")
 	p.sample("ferry_store_calls_total", st.Calls-min(st.Failed, st.Calls), "result", "ok")
 	p.sample("ferry_store_calls_total", st.Failed, "result", "failed")
@@ -48,7 +25,7 @@ func (p *page) store(st redisstore.Stats) {
 	p.sample("ferry_store_forgotten_total", st.Overflow, "result", "left")
 }
 
-func (p *page) announcer(st placement.AnnouncerStats) {
+func writeAnnouncer(p *page, st placement.AnnouncerStats) {
 	p.single("ferry_announcer_beats_total", counter, "Heartbeats that the store has accepted.", st.Heartbeats)
 	p.single("ferry_announcer_failed_total", counter, "Calls of the announcer that failed.", st.Failed)
 	p.single("ferry_announcer_renewals_total", counter, "Calls that announced hosts to the store.", st.Renewals)
@@ -64,12 +41,10 @@ func (p *page) announcer(st placement.AnnouncerStats) {
 	p.single("ferry_announcer_lost_codes_total", counter, "Join codes that now lead to another host because the store had lost them.", st.Lost)
 }
 
-func (p *page) cluster(st rpc.ServerStats) {
+func writeCluster(p *page, st rpc.ServerStats) {
 	p.single("ferry_cluster_answered_total", counter, "Calls of API processes that succeeded.", st.Answered)
 	p.family("ferry_cluster_refused_total", counter, "Calls of API processes that were refused, by reason.")
-	for _, name := range slices.Sorted(maps.Keys(st.Refused)) {
-		p.sample("ferry_cluster_refused_total", st.Refused[name], "reason", name)
-	}
+	p.samples("ferry_cluster_refused_total", st.Refused, "reason")
 	p.single("ferry_cluster_reserved_total", counter, "Reservations that were made for API processes.", st.Reserved)
 	p.single("ferry_cluster_repeated_total", counter, "Calls that got the outcome of an earlier call with the same key.", st.Repeated)
 	p.single("ferry_cluster_cancelled_total", counter, "Idempotency keys that API processes cancelled.", st.Cancelled)
@@ -83,7 +58,7 @@ func (p *page) cluster(st rpc.ServerStats) {
 	p.certificate(st.NotAfter)
 }
 
-func (p *page) fleet(st placement.Stats) {
+func writeFleet(p *page, st placement.Stats) {
 	p.family("ferry_fleet_relays", gauge, "Relays in the registry, by state.")
 	p.sample("ferry_fleet_relays", count(st.Relays-st.Dead-st.Stopped-st.Unknown), "state", "live")
 	p.sample("ferry_fleet_relays", count(st.Dead), "state", "dead")
@@ -116,7 +91,7 @@ func (p *page) fleet(st placement.Stats) {
 	p.single("ferry_fleet_polls_failed_total", counter, "Reads of the registry that failed.", st.PollsFailed)
 }
 
-func (p *page) dialer(st rpc.DialerStats) {
+func writeDialer(p *page, st rpc.DialerStats) {
 	p.single("ferry_cluster_dialed_total", counter, "Connections that were opened to relays.", st.Dialed)
 	p.single("ferry_cluster_lines", gauge, "Relays with a connection pool.", count(st.Relays))
 	p.single("ferry_cluster_lost_total", counter, "Reservations whose answer did not arrive.", st.Lost)

@@ -47,40 +47,52 @@ type Config struct {
 // Metrics collects the requests of the API and writes all metrics. Its methods
 // may be called concurrently.
 type Metrics struct {
-	cfg Config
 	set *vm.Set
 	api requests
 }
 
 // New returns metrics with a set of their own: one process may have several relays.
 func New(cfg Config) *Metrics {
-	m := &Metrics{cfg: cfg, set: vm.NewSet(), api: newRequests()}
-	m.set.RegisterMetricsWriter(m.writeBuild)
+	m := &Metrics{set: vm.NewSet(), api: newRequests()}
+	m.register(func(p *page) {
+		p.family("ferry_build_info", gauge, "Version of the build; the value is always 1.")
+		p.sample("ferry_build_info", 1, "version", cfg.Version, "revision", cfg.Revision, "goversion", cfg.GoVersion)
+	})
+	show(m, cfg.Stats, writeRelay)
 	if cfg.Stats != nil {
-		m.set.RegisterMetricsWriter(m.writeRelay)
-		m.set.RegisterMetricsWriter(m.writeCapacity)
+		show(m, cfg.Process, writeCapacity)
 	}
-	if cfg.DTLS != nil {
-		m.set.RegisterMetricsWriter(m.writeDTLS)
-	}
-	if cfg.WebSocket != nil {
-		m.set.RegisterMetricsWriter(m.writeWebSocket)
-	}
-	m.set.RegisterMetricsWriter(m.writeProcess)
-	if cfg.Players != nil {
-		m.set.RegisterMetricsWriter(m.writePlayers)
-	}
-	if cfg.Usage != nil {
-		m.set.RegisterMetricsWriter(m.writeUsage)
-	}
-	if cfg.Certificates != nil {
-		m.set.RegisterMetricsWriter(m.writeCertificates)
-	}
-	m.set.RegisterMetricsWriter(m.writeFleet)
-	m.set.RegisterMetricsWriter(m.api.write)
+	show(m, cfg.DTLS, writeDTLS)
+	show(m, cfg.WebSocket, writeWebSocket)
+	show(m, cfg.Process, writeProcess)
+	show(m, cfg.Players, writePlayers)
+	show(m, cfg.Usage, writeUsage)
+	show(m, cfg.Certificates, writeCertificates)
+	show(m, cfg.Store, writeStore)
+	show(m, cfg.Announcer, writeAnnouncer)
+	show(m, cfg.Cluster, writeCluster)
+	show(m, cfg.Fleet, writeFleet)
+	show(m, cfg.Dialer, writeDialer)
+	m.register(m.api.write)
 	m.set.RegisterMetricsWriter(vm.WriteProcessMetrics)
 	m.set.RegisterMetricsWriter(vm.WriteFDMetrics)
 	return m
+}
+
+// show writes the counts of a part of the process on each page, if there is that part.
+func show[T any](m *Metrics, counts func() T, write func(*page, T)) {
+	if counts != nil {
+		m.register(func(p *page) { write(p, counts()) })
+	}
+}
+
+// register ignores errors of the page's writer: the client has disconnected.
+func (m *Metrics) register(write func(*page)) {
+	m.set.RegisterMetricsWriter(func(w io.Writer) {
+		var p page
+		write(&p)
+		_, _ = w.Write(p.Bytes())
+	})
 }
 
 // OnRequest counts a request of the API that has been answered; it has the form
@@ -92,18 +104,7 @@ func (m *Metrics) OnRequest(call string, status int, d time.Duration) {
 // Write writes all metrics.
 func (m *Metrics) Write(w io.Writer) { m.set.WritePrometheus(w) }
 
-func (m *Metrics) writeBuild(w io.Writer) {
-	var p page
-	p.family("ferry_build_info", gauge, "Version of the build; the value is always 1.")
-	p.sample("ferry_build_info", 1,
-		"version", m.cfg.Version, "revision", m.cfg.Revision, "goversion", m.cfg.GoVersion)
-	p.flush(w)
-}
-
 type page struct{ bytes.Buffer }
-
-// flush writes the page. It ignores errors: the client has disconnected.
-func (p *page) flush(w io.Writer) { _, _ = w.Write(p.Bytes()) }
 
 const (
 	gauge     = "gauge"

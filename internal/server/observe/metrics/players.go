@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"io"
 	"maps"
 	"slices"
 	"time"
@@ -20,9 +19,7 @@ type Players struct {
 	Quota     *quota.Stats
 }
 
-func (m *Metrics) writePlayers(w io.Writer) {
-	st := m.cfg.Players()
-	var p page
+func writePlayers(p *page, st Players) {
 	if st.Identity != nil {
 		p.identity(st.Identity)
 	}
@@ -35,7 +32,6 @@ func (m *Metrics) writePlayers(w io.Writer) {
 	if st.Quota != nil {
 		p.quota(st.Quota)
 	}
-	p.flush(w)
 }
 
 func (p *page) identity(st *identity.Stats) {
@@ -90,10 +86,8 @@ const (
 	CertificateOtherName   = "other_name"
 )
 
-func (m *Metrics) writeCertificates(w io.Writer) {
-	var p page
+func writeCertificates(p *page, all map[string]Certificate) {
 	p.family("ferry_tls_certificate_end_seconds", gauge, "Time at which a certificate of the API expires, in Unix seconds.")
-	all := m.cfg.Certificates()
 	names := slices.Sorted(maps.Keys(all))
 	for _, name := range names {
 		p.seconds("ferry_tls_certificate_end_seconds", float64(all[name].End.Unix()), "name", name)
@@ -108,5 +102,4 @@ func (m *Metrics) writeCertificates(w io.Writer) {
 			p.sample("ferry_tls_certificate_fault", boolGauge(all[name].Fault == reason), "name", name, "reason", reason)
 		}
 	}
-	p.flush(w)
 }

@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -10,9 +9,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/host/machine"
 )
 
-func (m *Metrics) writeRelay(w io.Writer) {
-	st := m.cfg.Stats()
-	var p page
+func writeRelay(p *page, st engine.Stats) {
 	p.single("ferry_allocations", gauge, "Live allocations, bound or not.", count(st.Allocations))
 	p.single("ferry_bound", gauge, "Allocations that are bound to an endpoint.", count(st.Bound))
 	p.single("ferry_seats", gauge, "Reserved seats: one for each host and one for each of its maxConnections.", count(st.Seats))
@@ -51,7 +48,6 @@ func (m *Metrics) writeRelay(w io.Writer) {
 	if st.FastPath.Passed != nil {
 		p.fastPath(&st.FastPath)
 	}
-	p.flush(w)
 }
 
 func count(n int) uint64 { return uint64(max(n, 0)) }
@@ -72,26 +68,18 @@ func (p *page) fastPath(c *engine.FastPathCounts) {
 	p.single("ferry_fast_datagrams_total", counter, "Datagrams that the program relayed; part of the other counts as well.", c.Datagrams)
 	p.single("ferry_fast_bytes_total", counter, "Bytes of those datagrams, without UDP and IP headers.", c.Bytes)
 	p.family("ferry_fast_passed_total", counter, "Datagrams of the relay protocol's RELAY that the program left to the sockets, by reason.")
-	for _, reason := range slices.Sorted(maps.Keys(c.Passed)) {
-		p.sample("ferry_fast_passed_total", c.Passed[reason], "reason", reason)
-	}
+	p.samples("ferry_fast_passed_total", c.Passed, "reason")
 	p.single("ferry_fast_filter_changes_total", counter,
 		"Changes of nftables or of tc's filters, after which each player's next datagram went to the sockets first.", c.FilterChanges)
 	p.family("ferry_fast_no_next_hop_total", counter, "Endpoints to which the program does not send, by reason, since the network last changed.")
-	for _, reason := range slices.Sorted(maps.Keys(c.NoNextHop)) {
-		p.sample("ferry_fast_no_next_hop_total", c.NoNextHop[reason], "reason", reason)
-	}
+	p.samples("ferry_fast_no_next_hop_total", c.NoNextHop, "reason")
 }
 
 func (p *page) outcomes(st *engine.Stats) {
 	p.family("ferry_outcomes_total", counter, "Datagrams that were relayed or answered, by outcome.")
-	for _, name := range slices.Sorted(maps.Keys(st.Outcomes)) {
-		p.sample("ferry_outcomes_total", st.Outcomes[name], "outcome", name)
-	}
+	p.samples("ferry_outcomes_total", st.Outcomes, "outcome")
 	p.family("ferry_drops_total", counter, "Datagrams that were dropped, by reason.")
-	for _, name := range slices.Sorted(maps.Keys(st.Drops)) {
-		p.sample("ferry_drops_total", st.Drops[name], "reason", name)
-	}
+	p.samples("ferry_drops_total", st.Drops, "reason")
 }
 
 // batches writes the sizes of receive batches. The buckets of the engine end at
@@ -166,9 +154,7 @@ type Process struct {
 }
 
 // writeCapacity writes the counts of the process that belong to a relay.
-func (m *Metrics) writeCapacity(w io.Writer) {
-	st := m.cfg.Process()
-	var p page
+func writeCapacity(p *page, st Process) {
 	p.single("ferry_max_allocations", gauge, "Maximum number of allocations.", count(st.MaxAllocations))
 	p.single("ferry_max_seats", gauge, "Maximum number of reserved seats; 0: no limit. ferry_seats / ferry_max_seats is the used share, by which a fleet scales.",
 		count(st.MaxSeats))
@@ -191,12 +177,9 @@ func (m *Metrics) writeCapacity(w io.Writer) {
 		p.single("ferry_host_queue_drops_total", counter,
 			"Packets of any program that the queues of the network namespace's interfaces dropped: also those that the fast path sends.", st.Queues.Dropped)
 	}
-	p.flush(w)
 }
 
-func (m *Metrics) writeProcess(w io.Writer) {
-	st := m.cfg.Process()
-	var p page
+func writeProcess(p *page, st Process) {
 	p.family("ferry_http_connections_refused_total", counter, "Connections to the API that were closed, by reason: unread, for the limit in total or a missing PROXY header; or evicted for a newer one, at the limit in total or of an address without a valid token, or protected by one.")
 	p.sample("ferry_http_connections_refused_total", st.RefusedTotal, "reason", "total")
 	p.sample("ferry_http_connections_refused_total", st.RefusedHeader, "reason", "proxy_header")
@@ -205,5 +188,4 @@ func (m *Metrics) writeProcess(w io.Writer) {
 	p.sample("ferry_http_connections_refused_total", st.EvictedProtected, "reason", "evicted_protected")
 	p.single("ferry_accept_failed_total", counter, "Attempts to accept a connection that failed, as without a free descriptor.",
 		st.AcceptFailed)
-	p.flush(w)
 }

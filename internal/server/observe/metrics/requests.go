@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"cmp"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -53,13 +52,11 @@ func (r requests) add(call string, status int, d time.Duration) {
 }
 
 // write writes counts and times, in the same order each time.
-func (r requests) write(w io.Writer) {
-	var p page
+func (r requests) write(p *page) {
 	r.mu.Lock()
-	r.writeAnswers(&p)
-	r.writeTimes(&p)
-	r.mu.Unlock()
-	p.flush(w)
+	defer r.mu.Unlock()
+	r.writeAnswers(p)
+	r.writeTimes(p)
 }
 
 func (r requests) writeAnswers(p *page) {

@@ -1,26 +1,23 @@
 package metrics
 
 import (
-	"io"
 	"maps"
 	"slices"
+
+	"github.com/ferryrelay/ferry/engine/dtls"
+	"github.com/ferryrelay/ferry/engine/websocket"
 )
 
 // writeDTLS writes the counts of handshakes, sessions and records.
-func (m *Metrics) writeDTLS(w io.Writer) {
-	st := m.cfg.DTLS()
-	var p page
+func writeDTLS(p *page, st dtls.Stats) {
 	p.single("ferry_dtls_sessions", gauge, "Established DTLS sessions.", count(st.Sessions))
 	p.single("ferry_dtls_half_open", gauge, "DTLS handshakes in progress.", count(st.HalfOpen))
 	p.single("ferry_dtls_half_open_direct", gauge, "DTLS handshakes in progress without a cookie exchange.", count(st.Direct))
 	p.family("ferry_dtls_events_total", counter, "Steps of DTLS handshakes, ends of sessions, and dropped records, by event.")
 	p.samples("ferry_dtls_events_total", st.Events, "event")
-	p.flush(w)
 }
 
-func (m *Metrics) writeWebSocket(w io.Writer) {
-	st := m.cfg.WebSocket()
-	var p page
+func writeWebSocket(p *page, st websocket.Stats) {
 	p.single("ferry_websocket_connections", gauge, "Open WebSockets.", count(st.Open))
 	p.single("ferry_websocket_opened_total", counter, "WebSockets that were opened.", st.Opened)
 	p.family("ferry_websocket_messages_total", counter, "WebSocket messages passed to the relay, and written.")
@@ -36,7 +33,6 @@ func (m *Metrics) writeWebSocket(w io.Writer) {
 	p.samples("ferry_websocket_drops_total", st.Dropped, "reason")
 	p.family("ferry_websocket_ended_total", counter, "WebSockets that ended, by reason.")
 	p.samples("ferry_websocket_ended_total", st.Ended, "reason")
-	p.flush(w)
 }
 
 // samples writes the counts of a family in the order of the label's values.

@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"cmp"
-	"io"
 	"slices"
 
 	"github.com/ferryrelay/ferry/engine"
@@ -13,13 +12,7 @@ import (
 const maxUsageTenants = 100
 
 // writeUsage writes what the largest tenants have used in all runs.
-func (m *Metrics) writeUsage(w io.Writer) {
-	var p page
-	p.usage(m.cfg.Usage())
-	p.flush(w)
-}
-
-func (p *page) usage(all []engine.Usage) {
+func writeUsage(p *page, all []engine.Usage) {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b engine.Usage) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	all = slices.DeleteFunc(all, func(u engine.Usage) bool { return u.Others || u.Name.Project == "" })

@@ -19,7 +19,7 @@ func TestUsage(t *testing.T) {
 		})
 	}
 	var p page
-	p.usage(all)
+	writeUsage(&p, all)
 	text := p.String()
 	for _, want := range []string{
 		`ferry_usage_bytes_total{project="game \"119\"",environment="live"} 119`,
