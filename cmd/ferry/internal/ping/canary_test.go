@@ -3,8 +3,8 @@ package ping
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
+	"net"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
-	"github.com/ferryrelay/ferry/proto"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -56,50 +55,38 @@ func TestOffered(t *testing.T) {
 	}
 }
 
-// pipe is one side of a connection that loses what drop says.
-type pipe struct {
-	in, out chan []byte
-	drop    func(pkt []byte) bool
-	closed  chan struct{}
-}
-
-func (p *pipe) write(pkt []byte) error {
-	if p.drop == nil || !p.drop(pkt) {
-		p.out <- append([]byte(nil), pkt...)
-	}
-	return nil
-}
-
-func (p *pipe) read() ([]byte, error) {
-	select {
-	case pkt := <-p.in:
-		return pkt, nil
-	case <-p.closed:
-		return nil, io.EOF
-	}
-}
-
-func (p *pipe) Close() error { close(p.closed); return nil }
-
-func over(t *testing.T, in, out chan []byte, drop func([]byte) bool, id proto.AllocationID) *player {
-	p := &player{id: id}
-	p.start(&pipe{in: in, out: out, drop: drop, closed: make(chan struct{})})
-	t.Cleanup(p.close)
-	return p
+// hostConn is a joiner's connection to a host that answers datagrams.
+func hostConn(t *testing.T, answer func(joiner net.Conn, datagram []byte)) net.Conn {
+	t.Helper()
+	host, joiner := net.Pipe()
+	t.Cleanup(func() { host.Close() })
+	go func() {
+		defer joiner.Close()
+		b := make([]byte, 64)
+		for {
+			n, err := joiner.Read(b)
+			if err != nil {
+				return
+			}
+			answer(joiner, b[:n])
+		}
+	}()
+	return host
 }
 
 // TestExchange: datagrams that do not come back are counted, by their number: a late echo is
 // not that of the next one.
 func TestExchange(t *testing.T) {
-	there, back := make(chan []byte, 16), make(chan []byte, 16)
-	host := over(t, there, back, nil, proto.AllocationID{1})
-	joiner := over(t, back, there, func(pkt []byte) bool {
-		m, err := proto.ParseRelay(pkt)
-		return err == nil && m.Payload[3] == 2
-	}, proto.AllocationID{2})
-	back <- proto.Relay{From: host.id, To: joiner.id, Payload: []byte{0, 0, 0, 9}}.Append(nil)
+	host := hostConn(t, func(joiner net.Conn, b []byte) {
+		if b[3] == 0 {
+			_, _ = joiner.Write([]byte{0, 0, 0, 9})
+		}
+		if b[3] != 2 {
+			_, _ = joiner.Write(b)
+		}
+	})
 	m := match{transport: "udp", linked: time.Millisecond}
-	if err := m.exchange(t.Context(), host, joiner); err != nil || m.Sent != datagrams || m.Received != datagrams-1 {
+	if err := m.exchange(t.Context(), host); err != nil || m.Sent != datagrams || m.Received != datagrams-1 {
 		t.Fatalf("%d of %d came back, %v; want one lost", m.Received, m.Sent, err)
 	}
 	c, err := NewCanary(sound())
@@ -122,40 +109,12 @@ func TestExchange(t *testing.T) {
 
 // TestExchangeLost: a match in which nothing comes back within its time has failed.
 func TestExchangeLost(t *testing.T) {
-	never := make(chan []byte, datagrams)
-	host, joiner := over(t, nil, nil, nil, proto.AllocationID{1}), over(t, nil, never, nil, proto.AllocationID{2})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	var m match
-	if err := m.exchange(ctx, host, joiner); err == nil || err.Error() != "0 of 1 datagrams came back" {
+	err := m.exchange(ctx, hostConn(t, func(net.Conn, []byte) {}))
+	if err == nil || err.Error() != "0 of 1 datagrams came back" {
 		t.Error(err)
-	}
-}
-
-// TestAsk: a request is repeated until its answer comes; a refusal ends it.
-func TestAsk(t *testing.T) {
-	in, out := make(chan []byte, 16), make(chan []byte, 16)
-	p := over(t, in, out, nil, proto.AllocationID{1})
-	go func() {
-		<-out // The first is lost.
-		<-out
-		in <- proto.BindReceived{}.Append(nil)
-	}()
-	if err := p.bind(t.Context()); err != nil {
-		t.Error(err)
-	}
-	in <- proto.Error{Code: proto.ErrorUnauthorized}.Append(nil)
-	if err := p.connect(t.Context()); err == nil || err.Error() != "ERROR 2" {
-		t.Errorf("%v, want ERROR 2", err)
-	}
-	in <- proto.Rejected{}.Append(nil)
-	if err := p.connect(t.Context()); err == nil || err.Error() != "REJECTED" {
-		t.Errorf("%v, want REJECTED", err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := p.connect(ctx); !errors.Is(err, errNoAnswer) {
-		t.Errorf("%v, want %v", err, errNoAnswer)
 	}
 }
 

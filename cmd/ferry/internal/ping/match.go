@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,10 +51,9 @@ const (
 	stepBind     = "bind"
 	stepConnect  = "connect"
 	stepRelay    = "relay"
-	stepClose    = "close"
 )
 
-var steps = []string{stepAllocate, stepCode, stepJoin, stepOpen, stepBind, stepConnect, stepRelay, stepClose}
+var steps = []string{stepAllocate, stepCode, stepJoin, stepOpen, stepBind, stepConnect, stepRelay}
 
 // match is what came of a match over a transport.
 type match struct {
@@ -98,7 +98,10 @@ func (m *matches) play(ctx context.Context, transport string) match {
 	played := match{transport: transport, began: time.Now()}
 	step, err := m.playSteps(ctx, &played)
 	if err != nil { // It begins with the step or the package, if it is that of a call.
-		text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), step+": "), "api: ")
+		text := err.Error()
+		for _, prefix := range []string{step + ": ", "api: ", "client: "} {
+			text = strings.TrimPrefix(text, prefix)
+		}
 		played.step, played.Err = step, errors.New(text)
 	}
 	return played
@@ -119,7 +122,7 @@ func (m *matches) playSteps(ctx context.Context, played *match) (step string, er
 	if err != nil {
 		return stepJoin, err
 	}
-	var players [2]*player
+	var players [2]*client.Session
 	for i, a := range []api.Allocation{allocation, joined} {
 		e, ok := a.Endpoint(played.transport)
 		if !ok {
@@ -129,23 +132,19 @@ func (m *matches) playSteps(ctx context.Context, played *match) (step string, er
 		if players[i], err = openPlayer(ctx, played.transport, played.Addr, a, m.TLS); err != nil {
 			return stepOpen, err
 		}
-		defer players[i].close()
-		if err := players[i].bind(ctx); err != nil {
+		defer players[i].Close()
+		if err := bind(ctx, players[i]); err != nil {
 			return stepBind, err
 		}
 	}
-	host, joiner := players[0], players[1]
-	if err := joiner.connect(ctx); err != nil {
+	host, err := players[1].Connect(ctx)
+	if err != nil {
 		return stepConnect, err
 	}
 	played.linked = time.Since(played.began)
-	if err := played.exchange(ctx, host, joiner); err != nil {
+	go echo(ctx, players[0])
+	if err := played.exchange(ctx, host); err != nil {
 		return stepRelay, err
-	}
-	for _, p := range players {
-		if err := p.write(proto.Close{ID: p.id}.Append(nil)); err != nil {
-			return stepClose, err
-		}
 	}
 	return "", nil
 }
@@ -172,28 +171,37 @@ const (
 	lostAfter = time.Second
 )
 
+// echo returns each datagram of a host's first player, until its session ends.
+func echo(ctx context.Context, host *client.Session) {
+	joiner, err := host.Accept(ctx)
+	if err != nil {
+		return
+	}
+	var b [proto.MaxContent]byte
+	for {
+		n, err := joiner.Read(b[:])
+		if err != nil {
+			return
+		}
+		_, _ = joiner.Write(b[:n]) // One that is not sent counts as lost.
+	}
+}
+
 // exchange sends datagrams from the joiner to the host, which returns them. An error is that of a
 // connection, or that they do not come back.
-func (m *match) exchange(ctx context.Context, host, joiner *player) error {
-	echoing, stop := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() { defer close(done); host.echo(echoing) }()
-	defer func() { stop(); <-done }()
+func (m *match) exchange(ctx context.Context, host net.Conn) error {
 	payload := make([]byte, 64)
 	for number := range uint32(datagrams) {
 		binary.BigEndian.PutUint32(payload, number)
 		sent := time.Now()
-		if err := joiner.write(proto.Relay{From: joiner.id, To: host.id, Payload: payload}.Append(nil)); err != nil {
+		if _, err := host.Write(payload); err != nil {
 			return err
 		}
 		m.Sent++
-		until, cancel := context.WithDeadline(ctx, sent.Add(lostAfter))
-		err := joiner.awaitEcho(until, host.id, number)
-		cancel()
-		switch {
+		switch err := awaitEcho(host, number, sent.Add(lostAfter)); {
 		case err == nil:
 			m.addTrip(time.Since(sent))
-		case !errors.Is(err, context.DeadlineExceeded):
+		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return err
 		}
 		select {
@@ -208,6 +216,24 @@ func (m *match) exchange(ctx context.Context, host, joiner *player) error {
 		return fmt.Errorf("%d of %d datagrams came back", m.Received, m.Sent)
 	}
 	return nil
+}
+
+// awaitEcho waits for the datagram with a number from the other side. It skips late echoes of
+// earlier ones.
+func awaitEcho(from net.Conn, number uint32, deadline time.Time) error {
+	if err := from.SetReadDeadline(deadline); err != nil {
+		return err
+	}
+	var b [proto.MaxContent]byte
+	for {
+		n, err := from.Read(b[:])
+		if err != nil {
+			return err
+		}
+		if n >= 4 && binary.BigEndian.Uint32(b[:]) == number {
+			return nil
+		}
+	}
 }
 
 // addTrip counts a datagram that came back. RTT is the mean.

@@ -3,59 +3,45 @@ package ping
 import (
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"time"
 
 	ws "github.com/coder/websocket"
 	pion "github.com/pion/dtls/v3"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// conn carries the messages of one player. One goroutine reads and one writes.
-type conn interface {
-	// read waits for a message, until Close.
-	read() ([]byte, error)
-	write([]byte) error
-	Close() error
-}
+// answerTimeout is how long opening a connection may take, and the answer to a request with its
+// repetitions.
+const answerTimeout = 5 * time.Second
 
-// player is one side of a match.
-type player struct {
-	conn
-	id           proto.AllocationID
-	key          proto.Key
-	data, ticket []byte
+var (
+	errNoAnswer = errors.New("the relay does not answer")
+	errNoRelay  = errors.New("it answers with something else than a relay does: another service has the address")
+)
 
-	malformed bool // an answer to the last request was
-
-	received chan []byte   // closed by the reader at its end
-	readErr  error         // of the reader, set before it closes received
-	closed   chan struct{} // closed by close
-}
-
-// receiveQueue is how many messages may wait, more than a match has in flight.
-const receiveQueue = 64
-
-func openPlayer(ctx context.Context, transport, address string, a api.Allocation, secure *tls.Config) (*player, error) {
+// openPlayer returns a running session over a transport. The caller closes it.
+func openPlayer(ctx context.Context, transport, address string, a api.Allocation, secure *tls.Config) (*client.Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	id, err := proto.ParseAllocationID(a.AllocationID)
 	if err != nil {
 		return nil, err
 	}
-	p := &player{id: id, key: proto.Key(a.Key), data: a.ConnectionData, ticket: a.HostConnectionData}
-	var c conn
+	key := proto.Key(a.Key)
+	var c client.Conn
 	switch transport {
 	case "udp":
 		c, err = openUDP(ctx, address)
 	case "dtls":
-		c, err = openDTLS(ctx, address, p)
+		c, err = openDTLS(ctx, address, id, key)
 	default:
 		c, err = openWebSocket(ctx, transport+"://"+address+"/", secure)
 	}
@@ -64,75 +50,65 @@ func openPlayer(ctx context.Context, transport, address string, a api.Allocation
 	} else if err != nil {
 		return nil, err
 	}
-	p.start(c)
-	return p, nil
-}
-
-// start runs the reader of a connection, until close.
-func (p *player) start(c conn) {
-	p.conn, p.received, p.closed = c, make(chan []byte, receiveQueue), make(chan struct{})
-	go func() {
-		defer close(p.received)
-		for {
-			pkt, err := c.read()
-			if err != nil {
-				p.readErr = err
-				return
-			}
-			select {
-			case p.received <- pkt:
-			case <-p.closed:
-				return
-			}
-		}
-	}()
-}
-
-// close ends the connection and waits for its reader.
-func (p *player) close() {
-	close(p.closed)
-	_ = p.conn.Close() // The match is over.
-	for range p.received {
+	s, err := client.New(client.Config{
+		Ticket: client.Ticket{
+			Server: relayAddr, ID: id, Key: key, ConnectionData: a.ConnectionData, HostConnectionData: a.HostConnectionData,
+		},
+		Conn: c, BindTimeout: answerTimeout, ConnectTimeout: answerTimeout,
+	})
+	if err != nil {
+		_ = c.Close() // The reason is that of New.
+		return nil, err
 	}
+	go s.Run(context.Background()) // until Close
+	return s, nil
 }
 
-func (p *player) receive(ctx context.Context) ([]byte, error) {
-	select {
-	case pkt, ok := <-p.received:
-		if !ok {
-			return nil, p.readErr
-		}
-		return pkt, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+// bind waits for the relay's answer to BIND.
+func bind(ctx context.Context, s *client.Session) error {
+	err := s.Bind(ctx)
+	if errors.Is(err, client.ErrBindTimeout) && s.Stats().Malformed > 0 {
+		return errNoRelay
 	}
+	return err
 }
 
-// packetConn is UDP or DTLS.
-type packetConn struct{ net.Conn }
+// relayAddr stands for the relay in a session, whose connection leads nowhere else.
+var relayAddr = netip.AddrPortFrom(netip.IPv6Loopback(), 1)
 
-func (c packetConn) write(pkt []byte) error { _, err := c.Write(pkt); return err }
-
-func (c packetConn) read() ([]byte, error) {
-	buf := make([]byte, 2048)
-	n, err := c.Read(buf)
-	return buf[:n], err
+// packetConn is UDP or DTLS as a [client.Conn].
+type packetConn struct {
+	net.Conn
+	final bool // after an error nothing more is received
 }
 
-func openUDP(ctx context.Context, address string) (conn, error) {
+func (c packetConn) ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error) {
+	n, err := c.Read(b)
+	if err != nil && c.final {
+		err = closedError(err)
+	}
+	return n, relayAddr, err
+}
+
+func (c packetConn) WriteToUDPAddrPort(b []byte, _ netip.AddrPort) (int, error) { return c.Write(b) }
+
+// closedError makes an error one after which a session reads no more.
+func closedError(err error) error { return fmt.Errorf("%w: %w", err, net.ErrClosed) }
+
+func openUDP(ctx context.Context, address string) (client.Conn, error) {
 	var dialer net.Dialer
 	c, err := dialer.DialContext(ctx, "udp", address)
-	return packetConn{c}, err
+	return packetConn{Conn: c}, err
 }
 
 // openDTLS opens a session with the allocation's key.
-func openDTLS(ctx context.Context, address string, p *player) (conn, error) {
+func openDTLS(ctx context.Context, address string, id proto.AllocationID, key proto.Key) (client.Conn, error) {
 	to, err := net.ResolveUDPAddr("udp", address)
 	if err != nil {
 		return nil, err
 	}
 	c, err := pion.DialWithOptions("udp", to,
-		pion.WithPSK(func([]byte) ([]byte, error) { return p.key[:], nil }), pion.WithPSKIdentityHint(p.id[:]),
+		pion.WithPSK(func([]byte) ([]byte, error) { return key[:], nil }), pion.WithPSKIdentityHint(id[:]),
 		pion.WithCipherSuites(pion.TLS_PSK_WITH_AES_128_GCM_SHA256))
 	if err != nil {
 		return nil, err
@@ -141,125 +117,31 @@ func openDTLS(ctx context.Context, address string, p *player) (conn, error) {
 		_ = c.Close() // A handshake that failed has closed it, mostly.
 		return nil, err
 	}
-	return packetConn{c}, nil
+	return packetConn{c, true}, nil
 }
 
+// webSocket is a WebSocket as a [client.Conn].
 type webSocket struct{ *ws.Conn }
 
-func openWebSocket(ctx context.Context, url string, secure *tls.Config) (conn, error) {
+func openWebSocket(ctx context.Context, url string, secure *tls.Config) (client.Conn, error) {
 	c, _, err := ws.Dial(ctx, url, &ws.DialOptions{HTTPClient: &http.Client{Transport: &http.Transport{TLSClientConfig: secure}}})
 	return webSocket{c}, err
 }
 
-func (w webSocket) write(pkt []byte) error {
+func (w webSocket) ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error) {
+	_, pkt, err := w.Read(context.Background())
+	if err != nil {
+		err = closedError(err)
+	}
+	return copy(b, pkt), relayAddr, err
+}
+
+func (w webSocket) WriteToUDPAddrPort(b []byte, _ netip.AddrPort) (int, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
-	return w.Write(ctx, ws.MessageBinary, pkt)
+	return len(b), w.Write(ctx, ws.MessageBinary, b)
 }
 
-func (w webSocket) read() ([]byte, error) {
-	_, pkt, err := w.Read(context.Background())
-	return pkt, err
-}
+func (w webSocket) LocalAddr() net.Addr { return client.Addr{} }
 
 func (w webSocket) Close() error { return w.CloseNow() }
-
-const (
-	// answerTimeout is how long opening a connection may take, and the answer to a request with its
-	// repetitions.
-	answerTimeout = 5 * time.Second
-	// repeatAfter is when a message that was not answered is repeated, as clients do.
-	repeatAfter = 500 * time.Millisecond
-)
-
-var (
-	errNoAnswer = errors.New("the relay does not answer")
-	errNoRelay  = errors.New("it answers with something else than a relay does: another service has the address")
-)
-
-// ask sends a message until an answer of a type comes. An ERROR or REJECTED is an error.
-func (p *player) ask(ctx context.Context, pkt []byte, want proto.Type) error {
-	p.malformed = false
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	for ctx.Err() == nil {
-		if err := p.write(pkt); err != nil {
-			return err
-		}
-		if answered, err := p.awaitAnswer(ctx, want); answered || err != nil {
-			return err
-		}
-	}
-	if p.malformed {
-		return errNoRelay
-	}
-	return errNoAnswer
-}
-
-// awaitAnswer waits for an answer of a type until the request has to be repeated.
-func (p *player) awaitAnswer(ctx context.Context, want proto.Type) (answered bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, repeatAfter)
-	defer cancel()
-	for {
-		answer, err := p.receive(ctx)
-		if ctx.Err() != nil {
-			return false, nil
-		}
-		if err != nil {
-			return false, err
-		}
-		t, err := proto.ParseType(answer)
-		p.malformed = p.malformed || err != nil
-		switch t {
-		case want:
-			return true, nil
-		case proto.TypeError:
-			m, err := proto.ParseError(answer)
-			if err == nil {
-				err = fmt.Errorf("ERROR %d", m.Code)
-			}
-			return false, err
-		case proto.TypeRejected:
-			return false, errors.New("REJECTED")
-		}
-	}
-}
-
-func (p *player) bind(ctx context.Context) error {
-	var signer proto.Signer
-	return p.ask(ctx, signer.Append(nil, proto.Bind{ConnectionData: p.data}, &p.key), proto.TypeBindReceived)
-}
-
-func (p *player) connect(ctx context.Context) error {
-	return p.ask(ctx, proto.ConnectRequest{ID: p.id, ConnectionData: p.ticket}.Append(nil), proto.TypeAccepted)
-}
-
-// echo returns each payload to its sender, until ctx ends or the connection does.
-func (p *player) echo(ctx context.Context) {
-	for {
-		pkt, err := p.receive(ctx)
-		if err != nil {
-			return
-		}
-		if m, err := proto.ParseRelay(pkt); err == nil {
-			if p.write(proto.Relay{From: p.id, To: m.From, Payload: m.Payload}.Append(nil)) != nil {
-				return
-			}
-		}
-	}
-}
-
-// awaitEcho waits for the payload with a number from the other side. It skips late echoes of
-// earlier ones.
-func (p *player) awaitEcho(ctx context.Context, from proto.AllocationID, number uint32) error {
-	for {
-		pkt, err := p.receive(ctx)
-		if err != nil {
-			return err
-		}
-		m, err := proto.ParseRelay(pkt)
-		if err == nil && m.From == from && len(m.Payload) >= 4 && binary.BigEndian.Uint32(m.Payload) == number {
-			return nil
-		}
-	}
-}

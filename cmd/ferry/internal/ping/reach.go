@@ -54,7 +54,7 @@ func ReachOf(ctx context.Context, addr string) (all []Reach, err error) {
 func (r *Reach) openWebSocket(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	var c conn
+	var c client.Conn
 	for _, scheme := range []string{"wss", "ws"} {
 		began := time.Now()
 		c, r.WebSocket = openWebSocket(ctx, scheme+"://"+r.Addr+"/", &tls.Config{ServerName: name})
