@@ -49,8 +49,6 @@ Examples:
 			&cli.StringFlag{Name: "out", Usage: "write certificate and key into `OUT`", DefaultText: "DIR"},
 			&cli.DurationFlag{Name: "valid", Usage: "validity of the certificate", DefaultText: "10 years for the authority, otherwise 1 year"},
 		},
-		HideHelpCommand: true,
-		OnUsageError:    onUsageError,
 		Action: func(_ context.Context, cmd *cli.Command) error {
 			dir, role := cmd.Args().Get(0), rpc.Role(cmd.Args().Get(1))
 			switch {

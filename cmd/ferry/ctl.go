@@ -28,8 +28,7 @@ Examples:
    ferry ctl drain 3f2a                       a relay of a fleet, by an API process
    ferry ctl nodes --curl                     prints the same as a curl line
    ferry ctl nodes --admin https://relay.example.org:7778 --token-file admin-token`,
-		HideHelpCommand: true,
-		OnUsageError:    onUsageError,
+		Action: showCommands("ctl has no command %q"),
 	}
 	for _, sub := range []ctlCommand{
 		nodesCommand(), allocationsCommand(), playersCommand(), whyCommand(), timelineCommand(), captureCommand(), kickCommand(), closeCommand(),
@@ -39,12 +38,6 @@ Examples:
 		c.Commands = append(c.Commands, sub.complete(s))
 	}
 	c.Commands = append(c.Commands, clusterCACommand(s))
-	c.Action = func(_ context.Context, cmd *cli.Command) error {
-		if cmd.Args().Present() {
-			return unknownCommand(cmd, "ctl has no command %q")
-		}
-		return cli.ShowSubcommandHelp(cmd)
-	}
 	return c
 }
 
@@ -80,8 +73,6 @@ func showParsed(parse func(*cli.Command) (ctl.Request, error)) ctlAction {
 // are optional.
 func (c ctlCommand) complete(s streams) *cli.Command {
 	c.Flags = append(adminFlags(), c.Flags...)
-	c.HideHelpCommand = true
-	c.OnUsageError = onUsageError
 	names := strings.Fields(c.ArgsUsage)
 	c.Action = func(ctx context.Context, cmd *cli.Command) error {
 		if n := cmd.Args().Len(); n > len(names) {
@@ -152,16 +143,9 @@ func watchFlags() []cli.Flag { return watchFormatFlags("table or json") }
 func watchFormatFlags(formats string) []cli.Flag {
 	return append(formatFlags(formats),
 		&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "repeat the output"},
-		everyFlag(), timesFlag(),
+		&cli.DurationFlag{Name: "every", Usage: "interval between two updates, 100ms to 1h", Value: 2 * time.Second},
+		&cli.IntFlag{Name: "times", Aliases: []string{"n"}, Usage: "stop after `NUMBER` updates; 0: never"},
 	)
-}
-
-func everyFlag() cli.Flag {
-	return &cli.DurationFlag{Name: "every", Usage: "interval between two updates, 100ms to 1h", Value: 2 * time.Second}
-}
-
-func timesFlag() cli.Flag {
-	return &cli.IntFlag{Name: "times", Aliases: []string{"n"}, Usage: "stop after `NUMBER` updates; 0: never"}
 }
 
 func nodeFlag() cli.Flag {

@@ -28,15 +28,8 @@ account of their pod. The Helm chart in scripts/deploy/helm runs them.
 Examples:
    ferry kubernetes authority --help
    ferry kubernetes address --help`,
-		Commands:        []*cli.Command{authorityCommand(s), addressCommand(s)},
-		HideHelpCommand: true,
-		OnUsageError:    onUsageError,
-		Action: func(_ context.Context, cmd *cli.Command) error {
-			if cmd.Args().Present() {
-				return unknownCommand(cmd, "unknown command %q")
-			}
-			return cli.ShowSubcommandHelp(cmd)
-		},
+		Commands: []*cli.Command{authorityCommand(s), addressCommand(s)},
+		Action:   showCommands("unknown command %q"),
 	}
 }
 

@@ -60,11 +60,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run executes one command line and returns the exit code, without signals.
-func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
-	return streams{environ, stdout, stderr, new(signals)}.run(ctx, args)
-}
-
+// run executes one command line and returns the exit code.
 func (s streams) run(ctx context.Context, args []string) int {
 	err := s.root().Run(ctx, args)
 	if err == nil {
@@ -172,25 +168,36 @@ func (s streams) root() *cli.Command {
 			for _, shell := range c.Commands {
 				shell.Usage = "for " + shell.Name
 			}
-			c.Action = func(_ context.Context, cmd *cli.Command) error {
-				if cmd.Args().Present() {
-					return unknownCommand(cmd, "there is no completion script for %q")
-				}
-				return cli.ShowSubcommandHelp(cmd)
-			}
+			c.Action = showCommands("there is no completion script for %q")
 		},
 		Writer:         s.stdout,
 		ErrWriter:      s.stderr,
 		ExitErrHandler: func(context.Context, *cli.Command, error) {}, // run does it
 		OnUsageError:   onUsageError,
-		Action: func(_ context.Context, cmd *cli.Command) error {
-			if cmd.Args().Present() {
-				return unknownCommand(cmd, "unknown command %q")
-			}
-			return cli.ShowRootCommandHelp(cmd)
-		},
+		Action:         showCommands("unknown command %q"),
+	}
+	for _, c := range root.Commands {
+		prepare(c)
 	}
 	return root
+}
+
+// prepare sets what a command and those below it share.
+func prepare(c *cli.Command) {
+	c.HideHelpCommand, c.OnUsageError = true, onUsageError
+	for _, below := range c.Commands {
+		prepare(below)
+	}
+}
+
+// showCommands is the action of a command that has others. Unknown is the error for a name that none has.
+func showCommands(unknown string) cli.ActionFunc {
+	return func(_ context.Context, cmd *cli.Command) error {
+		if cmd.Args().Present() {
+			return unknownCommand(cmd, unknown)
+		}
+		return cli.ShowSubcommandHelp(cmd)
+	}
 }
 
 // otherCommands is the group of the command that package cli adds, too.
@@ -211,8 +218,6 @@ func onUsageError(_ context.Context, cmd *cli.Command, err error, _ bool) error 
 // command completes a subcommand that takes no arguments.
 func (s streams) command(c *cli.Command) *cli.Command {
 	action := c.Action
-	c.HideHelpCommand = true
-	c.OnUsageError = onUsageError
 	c.Action = func(ctx context.Context, cmd *cli.Command) error {
 		if cmd.Args().Present() {
 			return usage(cmd, fmt.Errorf("unexpected argument %q", cmd.Args().First()))
@@ -227,34 +232,21 @@ func (s streams) command(c *cli.Command) *cli.Command {
 // the one after that exits. SIGHUP reloads the settings of a command that has some;
 // otherwise it is the same as SIGTERM.
 type signals struct {
-	mu      sync.Mutex
-	first   func() error // nil: no drain
+	mu sync.Mutex
+	actions
+}
+
+type actions struct {
+	drain   func() error // nil: no drain; if it fails, the command is cancelled
 	reload  func()       // nil: SIGHUP is the same as SIGTERM
 	upgrade func()       // nil: SIGUSR2 has no effect
 	log     *slog.Logger // nil: lines go to standard error
 }
 
-// logTo makes the lines about signals records of a log until undo is called.
-func (s *signals) logTo(log *slog.Logger) (undo func()) { return setUntil(s, &s.log, log) }
-
-// onFirst sets the action of the first signal until undo is called. If the action
-// fails, the command is cancelled.
-func (s *signals) onFirst(do func() error) (undo func()) { return setUntil(s, &s.first, do) }
-
-// onReload sets the action of SIGHUP until undo is called.
-func (s *signals) onReload(do func()) (undo func()) { return setUntil(s, &s.reload, do) }
-
-// onUpgrade sets the action of SIGUSR2 until undo is called.
-func (s *signals) onUpgrade(do func()) (undo func()) { return setUntil(s, &s.upgrade, do) }
-
-func setUntil[T any](s *signals, field *T, value T) (undo func()) {
-	set := func(value T) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		*field = value
-	}
-	set(value)
-	return func() { set(*new(T)) }
+func (s *signals) set(a actions) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.actions = a
 }
 
 func (s *signals) report(stderr io.Writer, line string) {
@@ -288,7 +280,7 @@ func (s *signals) background(sig os.Signal) (do func(), ok bool) {
 func (s *signals) takeFirst() (do func() error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	do, s.first = s.first, nil
+	do, s.drain = s.drain, nil
 	return do
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,6 +34,11 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	ferrytest.Main(m)
+}
+
+// run executes one command line and returns the exit code, without signals.
+func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
+	return streams{environ, stdout, stderr, new(signals)}.run(ctx, args)
 }
 
 // patience is how long anything may take that has to happen.
@@ -171,7 +177,7 @@ func TestSignals(t *testing.T) {
 		}
 		s := new(signals)
 		if c.wants {
-			s.onFirst(func() error { do("drain"); return c.drain })
+			s.set(actions{drain: func() error { do("drain"); return c.drain }})
 		}
 		received := make(chan os.Signal)
 		var obeying sync.WaitGroup
@@ -193,11 +199,6 @@ func TestSignals(t *testing.T) {
 			t.Errorf("%s: did %q, want %q; said %q", c.name, did, c.did, said.String())
 		}
 	}
-	s := new(signals)
-	s.onFirst(func() error { return nil })()
-	if s.takeFirst() != nil {
-		t.Error("a command that has ended is still asked")
-	}
 }
 
 // TestHangUp: SIGHUP reads the settings again where there are any, and is no step
@@ -206,7 +207,7 @@ func TestHangUp(t *testing.T) {
 	t.Parallel()
 	did := make(chan string, 10)
 	s, received := new(signals), make(chan os.Signal)
-	undo := s.onReload(func() { did <- "reload" })
+	s.set(actions{reload: func() { did <- "reload" }})
 	var obeying sync.WaitGroup
 	obeying.Go(func() {
 		s.handle(received, func() { did <- "end" }, io.Discard, func() { did <- "exit" })
@@ -216,7 +217,7 @@ func TestHangUp(t *testing.T) {
 		want   string
 	}{{syscall.SIGHUP, "reload"}, {syscall.SIGHUP, "reload"}, {os.Interrupt, "end"}, {syscall.SIGHUP, "exit"}} {
 		if i == 3 {
-			undo()
+			s.set(actions{})
 		}
 		received <- step.signal
 		if got := <-did; got != step.want {

@@ -69,9 +69,7 @@ Examples:
 			&cli.StringFlag{Category: always, Name: "report-token-file", Usage: "`FILE` with the token of the admin pages"},
 			&cli.StringFlag{Category: always, Name: "name", Usage: "`NAME` of the canary in its reports; default: the name of the host"},
 		},
-		HideHelpCommand: true,
-		OnUsageError:    onUsageError,
-		Action:          s.runPing,
+		Action: s.runPing,
 	}
 }
 

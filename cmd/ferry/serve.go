@@ -285,16 +285,20 @@ func (s streams) start(ctx context.Context, o process.Options) error {
 		stdlog.SetFlags(0)
 		stdlog.SetOutput(libraryLog{o.Logger})
 	}
-	defer s.signals.logTo(o.Logger)()
+	s.signals.set(actions{log: o.Logger})
+	defer s.signals.set(actions{})
 	a, err := process.New(o)
 	if err != nil {
 		return err
 	}
-	if (o.Mode == process.Serve || o.Mode == process.Relay) && o.Config.DrainTimeout > 0 {
-		defer s.signals.onFirst(func() error { return a.DrainFinally(ctx) })()
+	on := actions{
+		log: o.Logger, reload: func() { a.ReloadOnSignal(ctx) },
+		upgrade: func() { _ = a.Upgrade(ctx) }, // Its error is in the log.
 	}
-	defer s.signals.onReload(func() { a.ReloadOnSignal(ctx) })()
-	defer s.signals.onUpgrade(func() { _ = a.Upgrade(ctx) })() // Its error is in the log.
+	if (o.Mode == process.Serve || o.Mode == process.Relay) && o.Config.DrainTimeout > 0 {
+		on.drain = func() error { return a.DrainFinally(ctx) }
+	}
+	s.signals.set(on)
 	for _, l := range a.Listeners() {
 		lines.listening(l)
 	}
