@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// text returns the content of a file without surrounding space, "" if it cannot be read.
-func text(root fs.FS, name string) string {
+// Text returns the content of a file without surrounding space, "" if it cannot be read.
+func Text(root fs.FS, name string) string {
 	b, err := fs.ReadFile(root, name)
 	if err != nil {
 		return ""
@@ -21,7 +21,8 @@ func text(root fs.FS, name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-func number(root fs.FS, name string) (int64, bool) {
-	n, err := strconv.ParseInt(text(root, name), 10, 64)
+// Number returns the whole number that is all of a file, false if there is none.
+func Number(root fs.FS, name string) (int64, bool) {
+	n, err := strconv.ParseInt(Text(root, name), 10, 64)
 	return n, err == nil
 }

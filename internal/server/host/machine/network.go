@@ -36,11 +36,11 @@ func ReadInterfaces(root fs.FS) (all []Interface) {
 	lines := interruptNames(root)
 	for _, e := range entries {
 		dir := path.Join(top, e.Name())
-		if _, err := fs.Stat(root, path.Join(dir, "device")); err != nil || text(root, path.Join(dir, "operstate")) == "down" {
+		if _, err := fs.Stat(root, path.Join(dir, "device")); err != nil || Text(root, path.Join(dir, "operstate")) == "down" {
 			continue
 		}
 		i := Interface{Name: e.Name(), Node: -1}
-		if n, ok := number(root, path.Join(dir, "device/numa_node")); ok {
+		if n, ok := Number(root, path.Join(dir, "device/numa_node")); ok {
 			i.Node = int(n)
 		}
 		i.readQueues(root, dir)
@@ -57,14 +57,14 @@ func (i *Interface) readQueues(root fs.FS, dir string) {
 		switch {
 		case strings.HasPrefix(q.Name(), "rx-"):
 			i.RxQueues++
-			cpus := parseMask(text(root, path.Join(name, "rps_cpus")))
+			cpus := parseMask(Text(root, path.Join(name, "rps_cpus")))
 			if len(cpus) == 0 {
 				i.WithoutRPS++
 			}
 			i.RPS = union(i.RPS, cpus)
 		case strings.HasPrefix(q.Name(), "tx-"):
 			i.TxQueues++
-			if len(parseMask(text(root, path.Join(name, "xps_cpus")))) == 0 {
+			if len(parseMask(Text(root, path.Join(name, "xps_cpus")))) == 0 {
 				i.WithoutXPS++
 			}
 		}
@@ -73,7 +73,7 @@ func (i *Interface) readQueues(root fs.FS, dir string) {
 
 func interruptNames(root fs.FS) map[int]string {
 	names := map[int]string{}
-	for line := range strings.Lines(text(root, "proc/interrupts")) {
+	for line := range strings.Lines(Text(root, "proc/interrupts")) {
 		label, rest, ok := strings.Cut(line, ":")
 		n, err := strconv.Atoi(strings.TrimSpace(label))
 		if fields := strings.Fields(rest); ok && err == nil && len(fields) > 0 {
@@ -110,9 +110,9 @@ func (i *Interface) readInterrupts(root fs.FS, dir string, names map[int]string)
 		if isTx || slices.ContainsFunc(notQueues, func(part string) bool { return strings.Contains(lower, part) }) {
 			continue
 		}
-		list := text(root, path.Join("proc/irq", strconv.Itoa(n), "effective_affinity_list"))
+		list := Text(root, path.Join("proc/irq", strconv.Itoa(n), "effective_affinity_list"))
 		if list == "" {
-			list = text(root, path.Join("proc/irq", strconv.Itoa(n), "smp_affinity_list"))
+			list = Text(root, path.Join("proc/irq", strconv.Itoa(n), "smp_affinity_list"))
 		}
 		cpus, _ := ParseCPUs(list)
 		i.Interrupts = append(i.Interrupts, Interrupt{n, name, cpus})

@@ -3,6 +3,7 @@ package machine
 import (
 	"fmt"
 	"io/fs"
+	"iter"
 	"math"
 	"path"
 	"slices"
@@ -23,7 +24,7 @@ type Processors struct {
 
 // ReadProcessors reads the limits of processor time. Root is the file system from "/" on.
 func ReadProcessors(root fs.FS) Processors {
-	online, _ := ParseCPUs(text(root, "sys/devices/system/cpu/online"))
+	online, _ := ParseCPUs(Text(root, "sys/devices/system/cpu/online"))
 	return Processors{Online: len(online), Allowed: allowed(root), Quota: quota(root)}
 }
 
@@ -63,7 +64,7 @@ func (p Processors) String() string {
 }
 
 func allowed(root fs.FS) []int {
-	for line := range strings.Lines(text(root, "proc/self/status")) {
+	for line := range strings.Lines(Text(root, "proc/self/status")) {
 		if list, ok := strings.CutPrefix(line, "Cpus_allowed_list:"); ok {
 			cpus, _ := ParseCPUs(strings.TrimSpace(list))
 			return cpus
@@ -72,40 +73,54 @@ func allowed(root fs.FS) []int {
 	return nil
 }
 
-// quota returns the least quota of the cgroup of the process and of those above it, in
-// processors. In a container the path of the group often does not exist: its directory is
-// mounted at the top.
+// quota returns the least quota of the cgroup of the process and of those above it, in processors.
 func quota(root fs.FS) (least float64) {
-	for line := range strings.Lines(text(root, "proc/self/cgroup")) {
-		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(fields) != 3 {
-			continue
+	for dir, v1 := range ControlGroups(root, "cpu") {
+		read := quotaV2
+		if v1 {
+			read = quotaV1
 		}
-		var tops []string
-		read := quotaV1
-		switch controllers := strings.Split(fields[1], ","); {
-		case fields[1] == "":
-			tops, read = []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"}, quotaV2
-		case slices.Contains(controllers, "cpu"):
-			tops = []string{"sys/fs/cgroup/" + fields[1], "sys/fs/cgroup/cpu"}
-		}
-		for _, top := range tops {
-			for group := path.Clean("/" + fields[2]); ; group = path.Dir(group) {
-				if q := read(root, path.Join(top, group)); q > 0 && (least == 0 || q < least) {
-					least = q
-				}
-				if group == "/" {
-					break
-				}
-			}
+		if q := read(root, dir); q > 0 && (least == 0 || q < least) {
+			least = q
 		}
 	}
 	return least
 }
 
+// ControlGroups returns the directories of the cgroups of the process that have a controller, and of
+// those above, and whether they are of version 1. In a container the path of the group often does not
+// exist: its directory is mounted at the top.
+func ControlGroups(root fs.FS, controller string) iter.Seq2[string, bool] {
+	return func(yield func(dir string, v1 bool) bool) {
+		for line := range strings.Lines(Text(root, "proc/self/cgroup")) {
+			fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+			if len(fields) != 3 {
+				continue
+			}
+			v1, tops := fields[1] != "", []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"}
+			if v1 && !slices.Contains(strings.Split(fields[1], ","), controller) {
+				continue
+			}
+			if v1 {
+				tops = []string{"sys/fs/cgroup/" + fields[1], "sys/fs/cgroup/" + controller}
+			}
+			for _, top := range tops {
+				for group := path.Clean("/" + fields[2]); ; group = path.Dir(group) {
+					if !yield(path.Join(top, group), v1) {
+						return
+					}
+					if group == "/" {
+						break
+					}
+				}
+			}
+		}
+	}
+}
+
 // quotaV2 reads cpu.max: the quota and the period in microseconds, or max and the period.
 func quotaV2(root fs.FS, dir string) float64 {
-	fields := strings.Fields(text(root, path.Join(dir, "cpu.max")))
+	fields := strings.Fields(Text(root, path.Join(dir, "cpu.max")))
 	if len(fields) != 2 {
 		return 0
 	}
@@ -114,7 +129,7 @@ func quotaV2(root fs.FS, dir string) float64 {
 
 // quotaV1 reads the two files of version 1, in microseconds; the quota is -1 for none.
 func quotaV1(root fs.FS, dir string) float64 {
-	return ratio(text(root, path.Join(dir, "cpu.cfs_quota_us")), text(root, path.Join(dir, "cpu.cfs_period_us")))
+	return ratio(Text(root, path.Join(dir, "cpu.cfs_quota_us")), Text(root, path.Join(dir, "cpu.cfs_period_us")))
 }
 
 func ratio(quota, period string) float64 {

@@ -131,7 +131,7 @@ func reportTransmit(card *Interface) Line {
 func reportBalancer(root fs.FS) Line {
 	l := Line{Subject: "irqbalance", Finding: "does not run", Because: "interrupts stay where they were put"}
 	all, _ := fs.Glob(root, "proc/[0-9]*/comm")
-	if slices.ContainsFunc(all, func(name string) bool { return text(root, name) == "irqbalance" }) {
+	if slices.ContainsFunc(all, func(name string) bool { return Text(root, name) == "irqbalance" }) {
 		l.Finding, l.Change = "runs", "stop it, or exclude the interrupts of the cards"
 		l.Because = "it moves interrupts away from the workers, which are pinned"
 	}
@@ -139,13 +139,13 @@ func reportBalancer(root fs.FS) Line {
 }
 
 func reportNodes(root fs.FS, cards []Interface, p *Plan) (lines []Line) {
-	nodes, err := ParseCPUs(text(root, "sys/devices/system/node/online"))
+	nodes, err := ParseCPUs(Text(root, "sys/devices/system/node/online"))
 	if err != nil || len(nodes) < 2 {
 		return nil
 	}
 	used := map[int]bool{}
 	for _, node := range nodes {
-		cpus, _ := ParseCPUs(text(root, fmt.Sprintf("sys/devices/system/node/node%d/cpulist", node)))
+		cpus, _ := ParseCPUs(Text(root, fmt.Sprintf("sys/devices/system/node/node%d/cpulist", node)))
 		if len(p.CPUs) == 0 || len(Without(cpus, p.CPUs)) < len(cpus) {
 			used[node] = true
 		}
@@ -168,7 +168,7 @@ func reportNodes(root fs.FS, cards []Interface, p *Plan) (lines []Line) {
 
 func reportBuffers(root fs.FS, p *Plan) (lines []Line) {
 	for _, knob := range []string{"rmem_max", "wmem_max"} {
-		granted, ok := number(root, "proc/sys/net/core/"+knob)
+		granted, ok := Number(root, "proc/sys/net/core/"+knob)
 		if !ok {
 			continue
 		}
@@ -193,7 +193,7 @@ const minBacklog = 10_000
 // reportSoftirq reads counters since the start of the machine.
 func reportSoftirq(root fs.FS, cards []Interface) (lines []Line) {
 	var handled, dropped, squeezed uint64
-	for line := range strings.Lines(text(root, "proc/net/softnet_stat")) {
+	for line := range strings.Lines(Text(root, "proc/net/softnet_stat")) {
 		for i, sum := range []*uint64{&handled, &dropped, &squeezed} {
 			if fields := strings.Fields(line); i < len(fields) {
 				n, _ := strconv.ParseUint(fields[i], 16, 64)
@@ -201,7 +201,7 @@ func reportSoftirq(root fs.FS, cards []Interface) (lines []Line) {
 			}
 		}
 	}
-	if backlog, ok := number(root, "proc/sys/net/core/netdev_max_backlog"); ok {
+	if backlog, ok := Number(root, "proc/sys/net/core/netdev_max_backlog"); ok {
 		rps := slices.ContainsFunc(cards, func(c Interface) bool { return len(c.RPS) > 0 })
 		l := Line{Subject: "net.core.netdev_max_backlog", Finding: fmt.Sprintf("%d, %d datagrams dropped since the start of the machine",
 			backlog, dropped),
@@ -212,7 +212,7 @@ func reportSoftirq(root fs.FS, cards []Interface) (lines []Line) {
 		}
 		lines = append(lines, l)
 	}
-	if budget, ok := number(root, "proc/sys/net/core/netdev_budget"); ok {
+	if budget, ok := Number(root, "proc/sys/net/core/netdev_budget"); ok {
 		l := Line{Subject: "net.core.netdev_budget", Finding: fmt.Sprintf("%d, used up %d times since the start of the machine",
 			budget, squeezed),
 			Because: fmt.Sprintf("the kernel handled %d datagrams", handled)}

@@ -34,7 +34,7 @@ func ReadUDP(root fs.FS) (c UDP) {
 		}
 	}
 	var names []string // of the line before: snmp has one with names and one with values
-	for line := range strings.Lines(text(root, "proc/self/net/snmp")) {
+	for line := range strings.Lines(Text(root, "proc/self/net/snmp")) {
 		words := strings.Fields(line)
 		if len(words) == 0 || words[0] != "Udp:" {
 			continue
@@ -44,7 +44,7 @@ func ReadUDP(root fs.FS) (c UDP) {
 		}
 		names = words
 	}
-	for line := range strings.Lines(text(root, "proc/self/net/snmp6")) {
+	for line := range strings.Lines(Text(root, "proc/self/net/snmp6")) {
 		if words := strings.Fields(line); len(words) == 2 {
 			if name, ok := strings.CutPrefix(words[0], "Udp6"); ok {
 				add(name, words[1])

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ferryrelay/ferry/internal/server/host/machine"
 )
 
 type Limit struct {
@@ -65,35 +67,17 @@ type controlGroup struct {
 	limit int64
 }
 
-// controlGroups returns those with a limit that the process is in. In a container the group's own
-// path is often not there, but its directory is mounted at the top.
+// controlGroups returns those with a limit that the process is in.
 func controlGroups(root fs.FS) iter.Seq[controlGroup] {
 	return func(yield func(controlGroup) bool) {
-		text, err := fs.ReadFile(root, "proc/self/cgroup")
-		if err != nil {
-			return
-		}
-		for line := range strings.Lines(string(text)) {
-			fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
-			if len(fields) != 3 {
-				continue
+		for dir, v1 := range machine.ControlGroups(root, "memory") {
+			knob := "memory.max"
+			if v1 {
+				knob = "memory.limit_in_bytes"
 			}
-			top, knob := "sys/fs/cgroup", "memory.max"
-			if fields[1] != "" {
-				top, knob = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
-			}
-			if fields[1] != "" && !contains(fields[1], "memory") {
-				continue
-			}
-			for group := path.Clean("/" + fields[2]); ; group = path.Dir(group) {
-				dir := path.Join(top, group)
-				bytes := number(root, path.Join(dir, knob))
-				if bytes > 0 && bytes < unlimited && !yield(controlGroup{dir, fields[1] != "", bytes}) {
-					return
-				}
-				if group == "/" {
-					break
-				}
+			bytes, _ := machine.Number(root, path.Join(dir, knob))
+			if bytes > 0 && bytes < unlimited && !yield(controlGroup{dir, v1, bytes}) {
+				return
 			}
 		}
 	}
@@ -105,12 +89,9 @@ func (g controlGroup) room(root fs.FS) int64 {
 	if g.v1 {
 		usage, droppable = "memory.usage_in_bytes", []string{"total_inactive_file", "total_active_file"}
 	}
-	room := g.limit - number(root, path.Join(g.dir, usage))
-	text, err := fs.ReadFile(root, path.Join(g.dir, "memory.stat"))
-	if err != nil {
-		return room
-	}
-	for line := range strings.Lines(string(text)) {
+	used, _ := machine.Number(root, path.Join(g.dir, usage))
+	room := g.limit - used
+	for line := range strings.Lines(machine.Text(root, path.Join(g.dir, "memory.stat"))) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if n, err := strconv.ParseInt(value, 10, 64); err == nil && slices.Contains(droppable, name) {
 			room += n
@@ -135,27 +116,6 @@ func readRoom(root fs.FS) (least Limit) {
 	return least
 }
 
-func contains(list, name string) bool {
-	for item := range strings.SplitSeq(list, ",") {
-		if item == name {
-			return true
-		}
-	}
-	return false
-}
-
-func number(root fs.FS, name string) int64 {
-	text, err := fs.ReadFile(root, name)
-	if err != nil {
-		return 0
-	}
-	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
 // machineMemory returns 0 if the system does not tell.
 func machineMemory(root fs.FS) int64 {
 	n, _ := meminfo(root, "MemTotal:")
@@ -163,11 +123,7 @@ func machineMemory(root fs.FS) int64 {
 }
 
 func meminfo(root fs.FS, name string) (bytes int64, ok bool) {
-	text, err := fs.ReadFile(root, "proc/meminfo")
-	if err != nil {
-		return 0, false
-	}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(machine.Text(root, "proc/meminfo")) {
 		fields := strings.Fields(line)
 		if len(fields) == 3 && fields[0] == name && fields[2] == "kB" {
 			kib, err := strconv.ParseInt(fields[1], 10, 64)
