@@ -400,12 +400,7 @@ var eventNames = [numEvents]string{
 	"drop_identity", "drop_key", "drop_attempts", "drop_unstored",
 }
 
-func (e event) String() string {
-	if e >= numEvents {
-		return "unknown"
-	}
-	return eventNames[e]
-}
+func (e event) String() string { return eventNames[e] }
 
 // Stats are counts since [New], and current numbers.
 type Stats struct {

@@ -105,9 +105,7 @@ func (l *link) client(serial uint64) (client netip.Addr, ok bool) {
 }
 
 func (l *link) has(serial uint64) bool {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	_, ok := l.serials[serial]
+	_, ok := l.client(serial)
 	return ok
 }
 

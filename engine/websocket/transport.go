@@ -422,12 +422,7 @@ var refusalNames = [numRefusals]string{
 	refusedStopped: "stopped", refusedTotal: "total", refusedAddress: "address", refusedBanned: "banned",
 }
 
-func (r refusal) String() string {
-	if r < numRefusals {
-		return refusalNames[r]
-	}
-	return "unknown"
-}
+func (r refusal) String() string { return refusalNames[r] }
 
 type drop uint8
 
@@ -445,12 +440,7 @@ var dropNames = [numDrops]string{
 	dropBusy: "busy", dropEmpty: "empty", dropFull: "full", dropGone: "gone",
 }
 
-func (d drop) String() string {
-	if d < numDrops {
-		return dropNames[d]
-	}
-	return "unknown"
-}
+func (d drop) String() string { return dropNames[d] }
 
 // end is why a connection ended. A number is the close status that the client gets.
 type end uint8
@@ -507,12 +497,7 @@ var ends = [numEnds]struct {
 	endFlood:      {"flood", ws.StatusPolicyViolation, "too much besides messages"},
 }
 
-func (e end) String() string {
-	if e < numEnds {
-		return ends[e].name
-	}
-	return "unknown"
-}
+func (e end) String() string { return ends[e].name }
 
 // Stats are counts since [New].
 type Stats struct {
