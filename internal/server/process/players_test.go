@@ -125,11 +125,10 @@ func (h *recorder) of(kind hooks.Type, allocation string) (found []hooks.Event) 
 
 func (h *recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
-	if err == nil {
-		err = hooks.Verify([]byte(hookSecret), body, r.Header.Get(hooks.SignatureHeader), time.Now(), time.Hour)
-	}
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+	header, at := r.Header.Get(hooks.SignatureHeader), int64(0)
+	_, errTime := fmt.Sscanf(header, "t=%d,", &at)
+	if err != nil || errTime != nil || hooks.Sign([]byte(hookSecret), body, time.Unix(at, 0)) != header {
+		http.Error(w, "the signature is "+header, http.StatusBadRequest)
 		return
 	}
 	if r.URL.Path == "/admit" {

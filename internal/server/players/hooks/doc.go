@@ -42,8 +42,8 @@
 //	Ferry-Signature: t=1767323045,v1=5257a869e7…
 //
 // where t is the time in seconds since 1970 and v1 the HMAC-SHA256, in hexadecimal, of
-// t in decimal, a full stop and the body, under the secret. [Verify] checks a signature
-// in Go. A test vector: the secret "0123456789abcdef", t=1767323045 and the body
+// t in decimal, a full stop and the body, under the secret. A test vector: the secret
+// "0123456789abcdef", t=1767323045 and the body
 //
 //	{"type":"ended"}
 //

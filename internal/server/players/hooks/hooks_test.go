@@ -116,29 +116,13 @@ func TestSignature(t *testing.T) {
 	if want := "t=1767323045,v1=90a481d25bdbb424ae9b7ec4d0ee142dc0d065fd947ac92deefe3823df934881"; header != want {
 		t.Fatalf("%s, want %s", header, want)
 	}
-	for name, c := range map[string]struct {
-		secret, body []byte
-		header       string
-		now          time.Time
-		want         error
-	}{
-		"good":           {secret, body, header, at, nil},
-		"late":           {secret, body, header, at.Add(5 * time.Minute), nil},
-		"too late":       {secret, body, header, at.Add(301 * time.Second), ErrOld},
-		"too early":      {secret, body, header, at.Add(-301 * time.Second), ErrOld},
-		"another secret": {[]byte("0123456789abcdeF"), body, header, at, ErrSignature},
-		"another body":   {secret, append([]byte(" "), body...), header, at, ErrSignature},
-		"another time":   {secret, body, strings.Replace(header, "45,", "46,", 1), at, ErrSignature},
-		"no time":        {secret, body, strings.TrimPrefix(header, "t=1767323045,"), at, ErrSignature},
-		"no sum":         {secret, body, "t=1767323045", at, ErrSignature},
-		"half a sum":     {secret, body, header[:len(header)-2], at, ErrSignature},
-		"nothing":        {secret, body, "", at, ErrSignature},
-		"junk":           {secret, body, "t=x,v1=zz", at, ErrSignature},
-	} {
-		if err := Verify(c.secret, c.body, c.header, c.now, 5*time.Minute); !errors.Is(err, c.want) || err == nil != (c.want == nil) {
-			t.Errorf("%s: %v, want %v", name, err, c.want)
-		}
-	}
+}
+
+// isSigned reports whether a body has the signature of this header.
+func isSigned(secret, body []byte, header string) bool {
+	var at int64
+	_, err := fmt.Sscanf(header, "t=%d,", &at)
+	return err == nil && Sign(secret, body, time.Unix(at, 0)) == header
 }
 
 func TestRequests(t *testing.T) {
@@ -158,8 +142,8 @@ func TestRequests(t *testing.T) {
 		if string(body) != want[i] {
 			t.Errorf("asked %s\nwant  %s", body, want[i])
 		}
-		if err := Verify(secret, body, p.headers[i].Get(SignatureHeader), time.Now(), time.Hour); err != nil {
-			t.Error(err)
+		if header := p.headers[i].Get(SignatureHeader); !isSigned(secret, body, header) {
+			t.Errorf("the signature is %q", header)
 		}
 	}
 	if a.Stats() != (AdmissionStats{Allowed: 3}) {
@@ -386,8 +370,8 @@ func TestEvents(t *testing.T) {
 		if err := json.Unmarshal(body, &e); err != nil {
 			t.Fatal(err)
 		}
-		if err := Verify(secret, body, p.headers[i].Get(SignatureHeader), time.Now(), time.Hour); err != nil {
-			t.Error(err)
+		if header := p.headers[i].Get(SignatureHeader); !isSigned(secret, body, header) {
+			t.Errorf("the signature is %q", header)
 		}
 		if e.ID == "" || e.ID != p.headers[i].Get(EventHeader) || e.Time.IsZero() {
 			t.Errorf("%+v", e)
@@ -506,8 +490,8 @@ func TestSetTarget(t *testing.T) {
 		t.Errorf("the first got %d, the second %d", first.requests(), second.requests())
 	}
 	for i, body := range second.bodies {
-		if err := Verify(other, body, second.headers[i].Get(SignatureHeader), time.Now(), time.Hour); err != nil {
-			t.Error(err)
+		if header := second.headers[i].Get(SignatureHeader); !isSigned(other, body, header) {
+			t.Errorf("the signature is %q", header)
 		}
 	}
 	for name, cfg := range map[string]WebhookConfig{
