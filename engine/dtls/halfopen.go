@@ -30,7 +30,7 @@ type halfOpen struct {
 	flight     []byte // ServerHello and ServerHelloDone
 	exchange   []byte // the ClientKeyExchange with its header, as far as received
 	missing    int    // bytes of exchange
-	candidate  *candidate
+	unverified *unverified
 	derived    int           // key derivations, if not validated
 	retries    atomic.Uint64 // gate of retryRate, if validated
 	deadline   int64         // since the start of Records
@@ -39,8 +39,8 @@ type halfOpen struct {
 	item *evict.Item[endpoint.Endpoint, *halfOpen]
 }
 
-// candidate is the session that a ClientKeyExchange implies. It is not authenticated.
-type candidate struct {
+// unverified is the session that a ClientKeyExchange implies, which only a Finished authenticates.
+type unverified struct {
 	id         proto.AllocationID
 	keys       secrets
 	transcript []byte // the hash of the transcript up to the ClientKeyExchange

@@ -273,7 +273,7 @@ func (r *layer) store(s *session, h *halfOpen, finished uint64) {
 		Suite: h.suite.id, Client: h.client, Server: h.server, Sent: sentBlock, Received: finished + 1,
 	}
 	if h.extended {
-		x.Hash = h.candidate.transcript
+		x.Hash = h.unverified.transcript
 	}
 	file := r.file.file.Load()
 	s.stored = &reservation{file: file, place: file.Add(x), last: r.now()}

@@ -344,7 +344,7 @@ func (w *worker) handleKeyExchange(from endpoint.Endpoint, m *message) {
 			return // repeated
 		}
 		h.exchange = appendMessageHeader(h.exchange[:0], m.kind, m.seq, m.size)
-		h.missing, h.candidate = m.size, nil
+		h.missing, h.unverified = m.size, nil
 	} else if m.size != len(h.exchange)-messageHeaderLen+h.missing || m.offset != m.size-h.missing {
 		w.count(dropFragments)
 		return
@@ -404,12 +404,12 @@ func (w *worker) finish(from endpoint.Endpoint, h *halfOpen, rec *record) bool {
 }
 
 func (w *worker) verify(h *halfOpen, rec *record) (*session, event) {
-	if h.candidate == nil {
+	if h.unverified == nil {
 		if reason := w.derive(h); reason != eventEstablished {
 			return nil, reason
 		}
 	}
-	c := h.candidate
+	c := h.unverified
 	w.copied = append(w.copied[:0], rec.whole...)
 	body, ok := c.keys.in.open(w.copied, &w.aad)
 	if !ok {
@@ -455,7 +455,7 @@ func (w *worker) derive(h *halfOpen) event {
 	if err != nil {
 		return dropKey
 	}
-	h.candidate = &candidate{id: id, keys: keys, transcript: before}
+	h.unverified = &unverified{id: id, keys: keys, transcript: before}
 	return eventEstablished
 }
 

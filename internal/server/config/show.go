@@ -37,9 +37,9 @@ func (l Loaded) printItems(b *strings.Builder, s setting, list reflect.Value) {
 	fmt.Fprintf(b, "%-40s # %s\n", s.key+":", l.Source(s.key))
 	for i := range list.Len() {
 		item, lead := list.Index(i), "  - "
-		for _, member := range settings(item.Type()) {
-			if value := item.Field(member.index); !value.IsZero() {
-				fmt.Fprintf(b, "%s%s: %s\n", lead, member.key, scalarOrList(member, value))
+		for _, field := range settings(item.Type()) {
+			if value := item.Field(field.index); !value.IsZero() {
+				fmt.Fprintf(b, "%s%s: %s\n", lead, field.key, scalarOrList(field, value))
 				lead = "    "
 			}
 		}
@@ -130,13 +130,13 @@ func sameItems(x, y reflect.Value) bool {
 
 // inline returns a struct as one line of YAML, without empty fields and secrets.
 func inline(item reflect.Value) string {
-	var members []string
+	var fields []string
 	for _, m := range settings(item.Type()) {
 		if value := item.Field(m.index); !value.IsZero() && m.kind != reflect.TypeFor[Secret]() {
-			members = append(members, m.key+": "+scalarOrList(m, value))
+			fields = append(fields, m.key+": "+scalarOrList(m, value))
 		}
 	}
-	return "{" + strings.Join(members, ", ") + "}"
+	return "{" + strings.Join(fields, ", ") + "}"
 }
 
 func has(list, item reflect.Value) bool {
@@ -169,10 +169,10 @@ func (l Loaded) Values() (all []operator.Setting) {
 			continue
 		}
 		for i := range value.Len() {
-			for _, member := range settings(value.Type().Elem()) {
-				if m := value.Index(i).Field(member.index); !m.IsZero() {
-					key := fmt.Sprintf("%s[%d].%s", s.key, i, member.key)
-					all = append(all, operator.Setting{Key: key, Value: scalarOrList(member, m), Source: source})
+			for _, field := range settings(value.Type().Elem()) {
+				if m := value.Index(i).Field(field.index); !m.IsZero() {
+					key := fmt.Sprintf("%s[%d].%s", s.key, i, field.key)
+					all = append(all, operator.Setting{Key: key, Value: scalarOrList(field, m), Source: source})
 				}
 			}
 		}
