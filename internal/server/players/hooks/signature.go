@@ -17,15 +17,10 @@ const MinSecret = 16
 // Sign returns the value of the header for a body.
 func Sign(secret, body []byte, at time.Time) string {
 	t := strconv.FormatInt(at.Unix(), 10)
-	return "t=" + t + ",v1=" + hex.EncodeToString(digest(secret, t, body))
-}
-
-func digest(secret []byte, t string, body []byte) []byte {
 	mac := hmac.New(sha256.New, secret)
-	mac.Write([]byte(t))
-	mac.Write([]byte("."))
+	mac.Write([]byte(t + "."))
 	mac.Write(body)
-	return mac.Sum(nil)
+	return "t=" + t + ",v1=" + hex.EncodeToString(mac.Sum(nil))
 }
 
 func checkSecret(secret []byte) error {
