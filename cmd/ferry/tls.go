@@ -15,9 +15,4 @@ func caFlag(category string) cli.Flag {
 }
 
 // trust returns the TLS configuration of a client, nil without --ca.
-func trust(cmd *cli.Command) (*tls.Config, error) {
-	if cmd.String("ca") == "" {
-		return nil, nil
-	}
-	return ctl.Trust(cmd.String("ca"))
-}
+func trust(cmd *cli.Command) (*tls.Config, error) { return ctl.Trust(cmd.String("ca")) }

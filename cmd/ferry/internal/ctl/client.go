@@ -77,14 +77,12 @@ func New(cfg Config) (*Client, error) {
 			return nil, fmt.Errorf("--token-file: %s %w", cfg.TokenFile, err)
 		}
 	}
-	transport := &http.Transport{DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext}
-	if cfg.CAFile != "" {
-		if transport.TLSClientConfig, err = Trust(cfg.CAFile); err != nil {
-			return nil, err
-		}
+	secure, err := Trust(cfg.CAFile)
+	if err != nil {
+		return nil, err
 	}
 	c.http = &http.Client{
-		Transport: transport,
+		Transport: &http.Transport{DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, TLSClientConfig: secure},
 		// The pages never redirect, and the token must not go anywhere else.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -92,8 +90,11 @@ func New(cfg Config) (*Client, error) {
 }
 
 // Trust returns a configuration that trusts the authorities in a file (PEM) besides those of
-// the system.
+// the system, nil without a file.
 func Trust(file string) (*tls.Config, error) {
+	if file == "" {
+		return nil, nil
+	}
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("--ca: %w", err)
