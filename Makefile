@@ -360,6 +360,11 @@ fast-path-figures: ## the fast path next to the C loop, with frames from XDP (ro
 capacity: ## what a large machine carries, by a model with measured unit costs
 	$(GO) run ./scripts/capacity
 
+# IDLE are options: make idle IDLE="--others 'turnserver -n'"
+.PHONY: idle
+idle: ## processor time of a relay without traffic, with 1 and with 301 interfaces (root; 3 minutes)
+	$(GO) run ./scripts/bench/idle $(IDLE)
+
 .PHONY: peers-test
 peers-test: ## tests of the module of make peers
 	$(GO) -C scripts/bench/peers vet ./...

@@ -125,6 +125,9 @@ func (p *Process) Log() string {
 	return string(raw[max(0, len(raw)-4096):])
 }
 
+// PID returns the id of the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Alive reports whether the program is running.
 func (p *Process) Alive() bool {
 	select {

@@ -252,6 +252,7 @@ var rules = []rule{
 	{"scripts/lab", []string{"proto", "engine", "client", "alloc", "bench", "internal"},
 		[]string{xsys, websocket, "github.com/pion/dtls/v3", "github.com/cilium/ebpf", "github.com/vishvananda/netlink"},
 		"players on each transport, with independent client libraries; a program of XDP that stays at a link"},
+	{"scripts/bench/idle", []string{"scripts/lab"}, []string{"github.com/prometheus/procfs"}, "what a relay without traffic costs"},
 	{"scripts/capacity", nil, nil, "a model of large machines; it knows unit costs only"},
 	{"scripts/wireshark", []string{"proto", "client", "internal"}, []string{gopacket},
 		"the dissector, tested against tshark with the module's own encoders"},
