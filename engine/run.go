@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
@@ -194,28 +195,44 @@ func (s *Server) closeIntakes() {
 	}
 }
 
-const watchEvery = 500 * time.Millisecond
-
-// forgetAfter is after how many reads an interface that is down counts as removed.
-const forgetAfter = int(time.Minute / watchEvery)
+const (
+	watchEvery = time.Second
+	// linksGap bounds the reads while interfaces come and go.
+	linksGap = 250 * time.Millisecond
+	// forgetAfter is for how many watchEvery an interface is down that counts as removed.
+	forgetAfter = int(time.Minute / watchEvery)
+)
 
 // watch runs until control has ended.
 func (s *Server) watch(controlEnded <-chan struct{}) {
+	changes, stop := sock.LinkChanges()
+	defer stop()
 	links := sock.WatchLinks(s.Addrs())
-	ticker := time.NewTicker(watchEvery)
-	defer ticker.Stop()
+	name, down := links.Down()
+	next, gap, follows := changes, (<-chan time.Time)(nil), true
+	tick := periodic.Next(watchEvery)
 	for looks := 0; ; {
 		select {
 		case <-controlEnded:
 			return
-		case <-ticker.C:
-		}
-		s.control.guard.watch(s.control.calls)
-		name, down := links.Down()
-		if looks++; !down {
-			looks = 0
-		} else if looks == forgetAfter {
-			links = sock.WatchLinks(s.Addrs())
+		case _, follows = <-next:
+			name, down = links.Down()
+			if next = nil; follows {
+				gap = time.After(linksGap)
+			}
+		case <-gap:
+			next = changes
+		case <-tick:
+			tick = periodic.Next(watchEvery)
+			s.control.guard.watch(s.control.calls)
+			if looks++; !down {
+				looks = 0
+			} else if looks == forgetAfter {
+				links = sock.WatchLinks(s.Addrs())
+			}
+			if !follows || looks == forgetAfter {
+				name, down = links.Down()
+			}
 		}
 		switch was := s.control.pause.linkDown.Swap(down); {
 		case down && !was:

@@ -14,7 +14,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
+
+	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
 // legacyTables are the tables of iptables that are not in nftables.
@@ -174,17 +175,16 @@ func polices(f netlink.Filter) bool {
 
 // FilterEvents says when filters change: rules, sets and their elements of nftables, and filters of
 // tc. The kernel does not say it of iptables' older form, of ipset, and of programs of BPF.
-type FilterEvents struct{ sockets []*nl.NetlinkSocket }
+type FilterEvents struct{ sockets []*os.File }
 
 // SubscribeFilters starts no goroutine: Run reports what changes from now on. The error is that
 // of netlink(7).
 func SubscribeFilters() (*FilterEvents, error) {
 	f := new(FilterEvents)
 	for _, s := range []struct {
-		protocol int
-		group    uint
+		protocol, group int
 	}{{syscall.NETLINK_ROUTE, groupTC}, {syscall.NETLINK_NETFILTER, groupNFTables}} {
-		socket, err := nl.Subscribe(s.protocol, s.group)
+		socket, err := sock.SubscribeNetlink(s.protocol, s.group)
 		if errors.Is(err, syscall.EPROTONOSUPPORT) {
 			continue // a kernel without nftables
 		}
@@ -206,7 +206,7 @@ const (
 // Close ends the subscription, and a Run.
 func (f *FilterEvents) Close() {
 	for _, s := range f.sockets {
-		s.Close()
+		_ = s.Close()
 	}
 }
 
@@ -223,7 +223,7 @@ func (f *FilterEvents) Run(parent context.Context, changed func()) error {
 		receiving.Go(func() {
 			for {
 				// Messages were lost if there is no room for them.
-				if _, _, err := s.Receive(); err != nil && !errors.Is(err, syscall.ENOBUFS) {
+				if _, err := s.Read(make([]byte, 1)); err != nil && !errors.Is(err, syscall.ENOBUFS) {
 					cancel(fmt.Errorf("changes of filters: %w", err))
 					return
 				}

@@ -6,18 +6,20 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"reflect"
 	"sync"
 	"sync/atomic"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
+
+	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
 // Resolver follows the network. Any goroutine may call its methods, but for Run.
 type Resolver struct {
-	socket *nl.NetlinkSocket
+	socket *os.File
 	now    atomic.Pointer[network]
 
 	mu         sync.RWMutex // guards neighbours
@@ -38,19 +40,22 @@ type Events struct {
 	Neighbour func(ifindex int, addr netip.Addr)
 }
 
-// Groups of rtnetlink(7) that package syscall has no names for.
-const groupIPv6Rule = 19
+const (
+	// groupIPv6Rule is a group of rtnetlink(7) that package syscall has no name for.
+	groupIPv6Rule = 19
+	// maxMessage is what the kernel puts into one datagram at most.
+	maxMessage = 64 << 10
+)
 
 // New subscribes to changes and reads the network. It starts no goroutine. The error is
 // that of netlink(7).
 func New() (*Resolver, error) {
-	socket, err := nl.Subscribe(syscall.NETLINK_ROUTE, syscall.RTNLGRP_LINK, syscall.RTNLGRP_NEIGH,
+	socket, err := sock.SubscribeNetlink(syscall.NETLINK_ROUTE, syscall.RTNLGRP_LINK, syscall.RTNLGRP_NEIGH,
 		syscall.RTNLGRP_IPV4_IFADDR, syscall.RTNLGRP_IPV4_ROUTE, syscall.RTNLGRP_IPV4_RULE,
 		syscall.RTNLGRP_IPV6_IFADDR, syscall.RTNLGRP_IPV6_ROUTE, groupIPv6Rule)
 	if err != nil {
 		return nil, fmt.Errorf("nexthop: subscribe: %w", err)
 	}
-	_ = socket.SetReceiveBufferSize(4<<20, true) // A dump follows when messages were lost.
 	r := &Resolver{socket: socket}
 	n, err := readNetwork()
 	if err == nil {
@@ -65,15 +70,20 @@ func New() (*Resolver, error) {
 }
 
 // Close ends the subscription, and a Run.
-func (r *Resolver) Close() { r.socket.Close() }
+func (r *Resolver) Close() { _ = r.socket.Close() }
 
 // Run follows changes until ctx ends. No goroutine is left when it returns. The error is
 // that of netlink(7); answers are not to be relied on then.
 func (r *Resolver) Run(ctx context.Context, e Events) error {
-	stop := context.AfterFunc(ctx, r.socket.Close)
+	stop := context.AfterFunc(ctx, r.Close)
 	defer stop()
+	buf := make([]byte, maxMessage)
 	for {
-		messages, _, err := r.socket.Receive()
+		var messages []syscall.NetlinkMessage
+		n, err := r.socket.Read(buf)
+		if err == nil {
+			messages, err = syscall.ParseNetlinkMessage(buf[:n])
+		}
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -82,14 +92,14 @@ func (r *Resolver) Run(ctx context.Context, e Events) error {
 		case err != nil && !errors.Is(err, syscall.ENOBUFS): // then messages were lost
 			return fmt.Errorf("nexthop: receive: %w", err)
 		}
-		n, err := readNetwork()
+		now, err := readNetwork()
 		if err != nil {
 			return err
 		}
-		if lost := messages == nil; lost {
+		if lost := messages == nil; lost { // A dump follows.
 			e.Changing()
 			err = r.readNeighbours()
-		} else if reflect.DeepEqual(n, r.now.Load()) {
+		} else if reflect.DeepEqual(now, r.now.Load()) {
 			continue // such as an address whose lifetime was prolonged
 		} else {
 			e.Changing()
@@ -97,7 +107,7 @@ func (r *Resolver) Run(ctx context.Context, e Events) error {
 		if err != nil {
 			return err
 		}
-		r.now.Store(n)
+		r.now.Store(now)
 		e.Changed()
 	}
 }

@@ -33,6 +33,13 @@ func SetTimerSlack(time.Duration) error {
 	return fmt.Errorf("sock: timer slack: %w", errors.ErrUnsupported)
 }
 
+// LinkChanges tells nothing outside of Linux: the channel is closed.
+func LinkChanges() (changes <-chan struct{}, stop func()) {
+	c := make(chan struct{})
+	close(c)
+	return c, func() {}
+}
+
 // OpenMemory exists on Linux only; elsewhere it returns errors.ErrUnsupported.
 func OpenMemory(int) (*os.File, error) {
 	return nil, fmt.Errorf("sock: memory: %w", errors.ErrUnsupported)
