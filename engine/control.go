@@ -8,6 +8,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/statefile"
 	"github.com/ferryrelay/ferry/engine/internal/table"
+	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 )
 
@@ -53,16 +54,19 @@ type control struct {
 }
 
 func (c *control) run(ctx context.Context) {
-	ticker := time.NewTicker(table.TickMillis * time.Millisecond)
-	defer ticker.Stop()
+	tick := time.NewTimer(0)
+	defer tick.Stop()
 	later := time.NewTimer(time.Hour)
 	defer later.Stop()
+	every := time.Duration(0)
 	for {
+		due := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.wake:
-		case <-ticker.C:
+		case <-tick.C:
+			due = true
 		case <-later.C:
 		case call := <-c.calls:
 			c.serve(call)
@@ -74,7 +78,25 @@ func (c *control) run(ctx context.Context) {
 		}
 		c.counts.publish()
 		c.logSlowChanges(c.shared.clock())
+		next := c.tickEvery()
+		if due || next != every {
+			tick.Reset(periodic.Until(next))
+		}
+		if every = next; every == idleTick {
+			c.pause.lastRun = 0 // A stall ends nothing.
+		}
 	}
+}
+
+// idleTick is the time between two ticks while there is nothing that can expire.
+const idleTick = time.Second
+
+func (c *control) tickEvery() time.Duration {
+	allocations, _, _ := c.shared.table.Counts()
+	if allocations+len(c.migrations.queue)+c.queue.len() > 0 || c.drain.active.Load() {
+		return table.TickMillis * time.Millisecond
+	}
+	return idleTick
 }
 
 // wakeUp never blocks. Any goroutine calls it.

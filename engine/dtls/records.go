@@ -10,6 +10,7 @@ import (
 
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/internal/driver"
+	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -247,7 +248,8 @@ func (r *layer) stats() counts {
 
 func (r *layer) now() int64 { return int64(time.Since(r.start)) }
 
-// maxTick is the largest error of the clock of sessions.
+// maxTick is the largest error of the clock of sessions, but for the first: while there is none, the clock
+// advances with each sweep.
 const maxTick = 250 * time.Millisecond
 
 const sweepTicks = 4
@@ -277,8 +279,6 @@ func (r *layer) Run(ctx context.Context, relay driver.RecordsRelay) error {
 // does not end all sessions.
 func (r *layer) control(ctx context.Context, relay driver.RecordsRelay) {
 	tick := min(maxTick, r.conf.Idle/8)
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
 	last := r.now()
 	for n := 1; ; n++ {
 		now := r.now()
@@ -290,10 +290,15 @@ func (r *layer) control(ctx context.Context, relay driver.RecordsRelay) {
 		if n%restoreFileTicks == 0 {
 			r.storeAgain()
 		}
+		next := tick
+		if r.table.sessions.Load() == 0 {
+			n |= sweepTicks - 1
+			next *= sweepTicks
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-periodic.Next(next):
 		}
 	}
 }

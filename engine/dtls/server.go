@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/engine/internal/driver"
+	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/net/evict"
 	"github.com/ferryrelay/ferry/proto"
@@ -113,14 +114,17 @@ func newWorker(r *layer, relay driver.RecordsRelay) *worker {
 }
 
 func (w *worker) run(ctx context.Context) {
-	ticker := time.NewTicker(min(maxTick, w.r.conf.HandshakeTimeout/8))
-	defer ticker.Stop()
+	var tick <-chan time.Time // nil: nothing can expire
 	for {
+		if tick == nil && len(w.handshakes) > 0 {
+			tick = periodic.Next(min(maxTick, w.r.conf.HandshakeTimeout/8))
+		}
 		// With both queues busy, select takes from each in turn, at random.
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-tick:
+			tick = nil
 			w.expire(w.r.now())
 		case d := <-w.queues[hellos].full:
 			w.handleQueued(&w.queues[hellos], d)

@@ -21,6 +21,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/base/keyfile"
+	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/server/config"
@@ -169,16 +170,16 @@ func (k *banKeeper) put(all []operator.Ban) {
 
 // run applies bans until ctx ends. The relay stops after it.
 func (k *banKeeper) run(ctx context.Context) error {
-	ticker := time.NewTicker(bansEvery)
-	defer ticker.Stop()
 	k.refresh(ctx)
+	next := periodic.Next(bansEvery)
 	for {
 		k.apply(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-k.due:
-		case <-ticker.C:
+		case <-next:
+			next = periodic.Next(bansEvery)
 			k.refresh(ctx)
 		}
 	}

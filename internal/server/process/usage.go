@@ -16,14 +16,15 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/base/keyfile"
+	"github.com/ferryrelay/ferry/internal/base/periodic"
 )
 
 const (
 	// usageReadEvery is how often the usage is read, which bounds what a crash of the relay
-	// alone loses, and usageWriteEvery how often it is written, which bounds what a crash of
+	// alone loses, and with each of so many reads it is written, which bounds what a crash of
 	// the process loses.
-	usageReadEvery  = 10 * time.Second
-	usageWriteEvery = time.Minute
+	usageReadEvery = 10 * time.Second
+	writeReads     = 6
 	// maxKeptTenants bounds the file to some 2 MB. The rest counts for the others.
 	maxKeptTenants = 10_000
 )
@@ -131,10 +132,7 @@ func (k *usageKeeper) sum(all []engine.Usage) []engine.Usage {
 
 // run reads and writes the usage until ctx ends, and once more then. The relay must still run.
 func (k *usageKeeper) run(ctx context.Context) error {
-	read, write := time.NewTicker(usageReadEvery), time.NewTicker(usageWriteEvery)
-	defer read.Stop()
-	defer write.Stop()
-	for {
+	for reads := 1; ; reads++ {
 		select {
 		case <-ctx.Done():
 			within, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
@@ -142,13 +140,11 @@ func (k *usageKeeper) run(ctx context.Context) error {
 			k.read(within)
 			k.write()
 			return nil
-		case <-read.C:
+		case <-periodic.Next(usageReadEvery):
 			k.read(ctx)
-			if k.hasFailed() {
+			if reads%writeReads == 0 || k.hasFailed() {
 				k.write()
 			}
-		case <-write.C:
-			k.write()
 		}
 	}
 }

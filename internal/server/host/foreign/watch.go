@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/base/periodic"
 )
 
 const scanInterval = 10 * time.Second
@@ -31,8 +33,6 @@ func (w *Watch) Sockets() int { return int(w.count.Load()) }
 // Run looks every 10 s until ctx ends. It ends at once where the system does
 // not tell.
 func (w *Watch) Run(ctx context.Context) {
-	ticker := time.NewTicker(w.every)
-	defer ticker.Stop()
 	for {
 		// A system that does not tell costs one look in ten seconds; one that has
 		// no descriptor left now may have one then.
@@ -44,7 +44,7 @@ func (w *Watch) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-periodic.Next(w.every):
 		}
 	}
 }

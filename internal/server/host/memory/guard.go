@@ -9,6 +9,8 @@ import (
 	"runtime/debug"
 	"sync/atomic"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/base/periodic"
 )
 
 // Config says what a [Guard] watches. Every field is required.
@@ -53,6 +55,8 @@ const (
 	// lookEvery is the time between two looks at the use. In that time the API
 	// makes a few thousand allocations at the most, 1 MiB.
 	lookEvery = 250 * time.Millisecond
+	// idleEvery is the time while there is no allocation.
+	idleEvery = time.Second
 	// slowly is the time between two looks at the limit, and between two
 	// collections while allocations are refused.
 	slowly = 10 * time.Second
@@ -101,15 +105,18 @@ func (g *Guard) Admit() bool {
 
 // Run looks at the memory until ctx ends.
 func (g *Guard) Run(ctx context.Context) {
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
-	for looks := 1; ; looks++ {
+	for reread := time.Now(); ; {
+		every := lookEvery
+		if g.cfg.Allocations() == 0 {
+			every = idleEvery
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-periodic.Next(every):
 		}
-		if looks%int(slowly/lookEvery) == 0 {
+		if time.Since(reread) > slowly-lookEvery {
+			reread = time.Now()
 			g.reread()
 			if g.tight.Load() {
 				g.cfg.Collect()
