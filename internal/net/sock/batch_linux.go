@@ -20,6 +20,7 @@ type RecvBatch struct {
 	buf     []byte
 	used    int  // slots the kernel wrote in the last call
 	idle    bool // no datagram came for heldTimeout
+	quiet   bool // nor for recvTimeout
 	poll    [1]unix.PollFd
 	nameLen int
 	ctrlLen int

@@ -62,7 +62,7 @@ type Stats struct {
 
 // Recv blocks until at least one datagram has arrived and returns the number of
 // datagrams in b, which stay valid until the next Recv with b. It returns
-// (0, nil) after about 250 ms without a datagram and after errors that may pass,
+// (0, nil) after about 250 ms without a datagram, and then seldom, and after errors that may pass,
 // which are counted: call again. The error is net.ErrClosed after Close or
 // StopReceiving. Any other wraps EBADF or ENOTSOCK: the socket will receive
 // nothing more. b must come from c.

@@ -36,21 +36,30 @@ func (s *socket) recv(b *RecvBatch) (int, syscall.Errno) {
 // switched off.
 const heldTimeout = 10 * time.Millisecond
 
+// quietTimeout bounds each further wait after one without a datagram.
+const quietTimeout = 10 * time.Second
+
 // recvHeld receives without notice to Go's scheduler while datagrams keep coming,
-// and waits with it when they do not.
+// and waits with it when they do not, or seldom.
 func (s *socket) recvHeld(b *RecvBatch) (int, syscall.Errno) {
-	if b.idle {
-		n, err := unix.Poll(b.poll[:], int(recvTimeout.Milliseconds()))
+	idle := b.idle
+	if idle {
+		timeout, began := recvTimeout, Now()
+		if b.quiet {
+			timeout = quietTimeout
+		}
+		n, err := unix.Poll(b.poll[:], int(timeout.Milliseconds()))
 		if errno, ok := err.(syscall.Errno); ok && errno != 0 {
 			return 0, errno
 		}
-		if n == 0 {
+		if b.quiet = n == 0; b.quiet {
 			return 0, syscall.EAGAIN
 		}
+		idle = Now()-began > heldTimeout.Nanoseconds()
 	}
 	n, errno := recvmmsgHeld(s.fd, b.hdrs, unix.MSG_WAITFORONE)
 	b.used = n
-	b.idle = errno == syscall.EAGAIN
+	b.idle = idle || errno == syscall.EAGAIN
 	return n, errno
 }
 
