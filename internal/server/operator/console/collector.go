@@ -76,12 +76,15 @@ const (
 	sampleEvery = time.Second
 	// fleetEvery is the time between two questions to the relays of a fleet.
 	fleetEvery = 2 * time.Second
-	// matchesEvery is in which of so many samples matches are counted.
-	matchesEvery = 5
-	// keptSamples is what a browser gets when it connects: five minutes, some 700 KB.
-	keptSamples = 300
-	// roundTrips is how many round trips the quantiles cover.
-	roundTrips = 60
+	// idleEvery is the time between two of either while no browser is connected, for the day, the
+	// conditions and other processes that ask: the time that present rates are over.
+	idleEvery = nowOver
+	// matchesEvery is the time between two counts of matches.
+	matchesEvery = 5 * time.Second
+	// keptFor is of when a browser gets samples when it connects: some 700 KB if there was another one.
+	keptFor = 5 * time.Minute
+	// roundTrips is the time that the quantiles of round trips cover.
+	roundTrips = time.Minute
 	// maxBrowsers is how many connections get live values at once.
 	maxBrowsers = 64
 	// personBrowsers is how many of them one person may have.
@@ -92,14 +95,15 @@ const (
 	sendWithin = 10 * time.Second
 )
 
-// collector takes a sample each second, however many browsers there are.
+// collector takes a sample each second, however many browsers there are, and few while there is none.
 type collector struct {
-	cfg     Config
-	sources sources
+	cfg         Config
+	sources     sources
+	wanted, ask chan struct{} // of Run: what is newer than the last sample, and of the fleet
 
 	mu       sync.Mutex // guards what follows
 	running  bool
-	kept     [][]byte               // the last samples, the oldest first
+	kept     []keptSample           // the oldest first
 	browsers map[chan []byte]string // by person
 	day      []operator.Load        // the oldest first
 	minute   operator.Load          // the sum of so many samples since the last point of the day
@@ -109,14 +113,19 @@ type collector struct {
 	fleet    FleetState
 
 	// What follows belongs to Run.
-	trips   []float64 // below 0: lost
-	judge   judge
-	matches int
-	taken   int // samples
+	judge     judge
+	matches   int
+	countedAt time.Time // of matches
+}
+
+type keptSample struct {
+	at   time.Time
+	json []byte
 }
 
 func (c *collector) init(cfg Config) {
 	c.cfg, c.browsers, c.sources.all = cfg, map[chan []byte]string{}, map[netip.Prefix]*source{}
+	c.wanted, c.ask = make(chan struct{}, 1), make(chan struct{}, 1)
 }
 
 // Run takes samples until ctx ends, and then ends the connections of browsers.
@@ -128,11 +137,12 @@ func (c *Console) Run(ctx context.Context) {
 	defer s.stop()
 	if s.cfg.Stats == nil {
 		var asking sync.WaitGroup
-		asking.Go(func() { s.askFleet(ctx); periodic.Run(ctx, fleetEvery, func() { s.askFleet(ctx) }) })
+		asking.Go(func() {
+			for s.askFleet(ctx); s.await(ctx, fleetEvery, s.ask); s.askFleet(ctx) {
+			}
+		})
 		defer asking.Wait()
 	}
-	ticker := time.NewTicker(sampleEvery)
-	defer ticker.Stop()
 	for {
 		sample := s.sample(ctx)
 		b, err := json.Marshal(sample)
@@ -140,11 +150,38 @@ func (c *Console) Run(ctx context.Context) {
 			c.log.Error("the console has no values", "error", err)
 			return
 		}
-		s.publish(sample, b)
-		select {
-		case <-ctx.Done():
+		if s.publish(sample, b); !s.await(ctx, sampleEvery, s.wanted) {
 			return
-		case <-ticker.C:
+		}
+	}
+}
+
+// await waits for a time, or longer if no browser is connected and nothing is wanted. It returns false
+// when ctx has ended.
+func (c *collector) await(ctx context.Context, every time.Duration, wanted <-chan struct{}) bool {
+	c.mu.Lock()
+	if len(c.browsers) == 0 && len(c.kept) > 1 { // From two samples on there are rates.
+		every = idleEvery
+	}
+	c.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-wanted:
+	case <-periodic.Next(every):
+	}
+	return true
+}
+
+// look has a sample taken, for the next look, if the last one is old. The caller holds the lock.
+func (c *collector) look() {
+	if time.Since(c.last.At) < sampleEvery {
+		return
+	}
+	for _, wanted := range []chan struct{}{c.wanted, c.ask} {
+		select {
+		case wanted <- struct{}{}:
+		default:
 		}
 	}
 }
@@ -166,10 +203,8 @@ func (c *collector) publish(s Sample, sample []byte) {
 	if s.Load != nil {
 		c.addToDay(*s.Load)
 	}
-	if len(c.kept) == keptSamples {
-		c.kept = slices.Delete(c.kept, 0, 1)
-	}
-	c.kept = append(c.kept, sample)
+	c.kept = append(c.kept, keptSample{s.At, sample})
+	c.kept = slices.DeleteFunc(c.kept, func(k keptSample) bool { return s.At.Sub(k.at) > keptFor })
 	for b := range c.browsers {
 		select {
 		case b <- sample:
@@ -201,15 +236,14 @@ func (c *collector) addRelay(ctx context.Context, s *Sample) {
 			s.WorkerCPU = append(s.WorkerCPU, w.CPU.Seconds())
 		}
 	}
-	s.RTT = c.roundTrip(ctx)
-	c.judge.add(s.At, &st)
+	c.judge.add(s.At, &st, c.roundTrip(ctx))
+	s.RTT = c.judge.roundTrip()
 	s.Conditions = append(s.Conditions, c.judge.conditions(s.RTT, st.WorkersUnderLoad)...)
-	if c.taken%matchesEvery == 0 {
+	if s.At.Sub(c.countedAt) >= matchesEvery {
 		if n, err := c.cfg.Matches(ctx); err == nil {
-			c.matches = n
+			c.matches, c.countedAt = n, s.At
 		}
 	}
-	c.taken++
 	if len(c.judge.readings) < 2 {
 		return
 	}
@@ -272,6 +306,7 @@ func (c *collector) addFleet(s *Sample) {
 
 func (c *collector) state(ctx context.Context) FleetState {
 	c.mu.Lock()
+	c.look()
 	f, last := c.fleet, c.last
 	c.mu.Unlock()
 	if c.cfg.Stats == nil {
@@ -291,6 +326,7 @@ func (c *collector) state(ctx context.Context) FleetState {
 // Summary returns what the console of an API process shows of this relay.
 func (c *Console) Summary() operator.Summary {
 	c.collector.mu.Lock()
+	c.collector.look()
 	last := c.collector.last
 	c.collector.mu.Unlock()
 	return summaryOf(&last)
@@ -312,26 +348,15 @@ func summaryOf(s *Sample) operator.Summary {
 // CountRefusal counts a refused message by its network.
 func (c *Console) CountRefusal(e engine.RefuseEvent) { c.collector.sources.count(e, time.Now()) }
 
-// roundTrip measures one, and returns it with the quantiles of the last ones.
-func (c *collector) roundTrip(ctx context.Context) *RoundTrip {
+// roundTrip measures one, in milliseconds. Below 0: it was lost.
+func (c *collector) roundTrip(ctx context.Context) float64 {
 	ctx, cancel := context.WithTimeout(ctx, sampleEvery)
 	defer cancel()
 	began := time.Now()
-	trip := -1.0
-	if c.cfg.Probe(ctx) == nil {
-		trip = time.Since(began).Seconds() * 1000
+	if c.cfg.Probe(ctx) != nil {
+		return -1
 	}
-	if len(c.trips) == roundTrips {
-		c.trips = slices.Delete(c.trips, 0, 1)
-	}
-	c.trips = append(c.trips, trip)
-	came := slices.DeleteFunc(slices.Clone(c.trips), func(t float64) bool { return t < 0 })
-	slices.Sort(came)
-	r := &RoundTrip{Last: trip, Lost: len(c.trips) - len(came)}
-	if n := len(came); n > 0 {
-		r.P50, r.P99 = came[n/2], came[min(n*99/100, n-1)]
-	}
-	return r
+	return time.Since(began).Seconds() * 1000
 }
 
 var (
@@ -359,7 +384,11 @@ func (c *collector) subscribe(person string) (kept [][]byte, further chan []byte
 	}
 	further = make(chan []byte, browserQueue)
 	c.browsers[further] = person
-	return slices.Clone(c.kept), further, nil
+	c.look()
+	for _, k := range c.kept {
+		kept = append(kept, k.json)
+	}
+	return kept, further, nil
 }
 
 func (c *collector) unsubscribe(b chan []byte) {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -242,10 +243,13 @@ func TestBrowserLimit(t *testing.T) {
 	if _, _, err := s.subscribe(""); err != nil {
 		t.Error("refused after one has gone")
 	}
-	for range 2 * keptSamples {
-		s.publish(Sample{}, []byte("{}"))
+	for at := time.Now(); s.last.At.Before(at.Add(2 * keptFor)); {
+		s.publish(Sample{At: s.last.At.Add(sampleEvery)}, []byte("{}"))
+		if s.last.At.Before(at) {
+			s.last.At = at
+		}
 	}
-	if kept, _, _ := s.subscribe(""); len(s.kept) != keptSamples || kept != nil {
+	if kept, _, _ := s.subscribe(""); len(s.kept) != int(keptFor/sampleEvery)+1 || kept != nil {
 		t.Errorf("%d samples are kept", len(s.kept))
 	}
 }
@@ -307,23 +311,58 @@ func TestRoundTrips(t *testing.T) {
 		}
 		return nil
 	}}}
-	for range roundTrips {
-		c.roundTrip(t.Context())
+	at, minute := time.Now(), int(roundTrips/sampleEvery)
+	pass := func(samples int) *RoundTrip {
+		for range samples {
+			at = at.Add(sampleEvery)
+			c.judge.add(at, &engine.Stats{}, c.roundTrip(t.Context()))
+		}
+		return c.judge.roundTrip()
 	}
+	pass(minute)
 	lost = true
-	var r *RoundTrip
-	for range 5 {
-		r = c.roundTrip(t.Context())
-	}
-	if r.Lost != 5 || r.Last != -1 || r.P50 < 0 || r.P99 < r.P50 {
+	if r := pass(5); r.Lost != 5 || r.Last != -1 || r.P50 < 0 || r.P99 < r.P50 {
 		t.Errorf("%+v", r)
 	}
-	for range roundTrips {
-		r = c.roundTrip(t.Context())
-	}
-	if r.Lost != roundTrips || r.P50 != 0 {
+	if r := pass(2 * minute); r.Lost != minute || r.P50 != 0 {
 		t.Errorf("all lost: %+v", r)
 	}
+}
+
+// TestNobodyLooks: without a browser samples are few. The first browser gets the kept ones and a new one at
+// once, and then one each second; so does another process that asks, but without those that follow.
+func TestNobodyLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, samples := newConsole(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); c.Run(ctx) }()
+		defer func() { cancel(); <-ended }()
+		pass := func(d time.Duration, least, most int64) {
+			t.Helper()
+			before := samples.Load()
+			time.Sleep(d)
+			synctest.Wait()
+			if n := samples.Load() - before; n < least || n > most {
+				t.Errorf("%d samples in %v, want %d to %d", n, d, least, most)
+			}
+		}
+		pass(3*sampleEvery, 1, 3) // for the first rates
+		pass(time.Minute, 5, 7)
+		if c.Summary().Load.Matches != 1 {
+			t.Error("no load")
+		}
+		pass(0, 0, 1)
+		time.Sleep(idleEvery / 2)
+		kept, further, err := c.collector.subscribe("")
+		if pass(0, 1, 1); err != nil || len(kept) < 8 || len(further) != 1 {
+			t.Errorf("%d kept and %d new samples: %v", len(kept), len(further), err)
+		}
+		pass(10*sampleEvery, 10, 10)
+		c.collector.unsubscribe(further)
+		pass(sampleEvery, 0, 1)
+		pass(time.Minute, 5, 7)
+	})
 }
 
 func TestLog(t *testing.T) {

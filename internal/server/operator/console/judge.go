@@ -20,16 +20,17 @@ const (
 	// maxRefusedShare is the share of datagrams that the kernel may refuse to send, one in so many.
 	maxRefusedShare = 1000
 
-	// nowSeconds is over how many samples the present rate is taken, everywhere in the console.
-	nowSeconds = 10
+	// nowOver is the time over which the present rate is taken, everywhere in the console.
+	nowOver = 10 * time.Second
 	// A reason grows if its present rate is above growsFrom per second and growsBy times what it
 	// was before.
 	growsFrom, growsBy = 10, 3
 )
 
-// reading is what the judge keeps of the statistics of one second.
+// reading is what the judge keeps of one sample.
 type reading struct {
 	at                      time.Time
+	trip                    float64 // ms; below 0: lost
 	received, receivedBytes uint64
 	sent, sentBytes         uint64
 	sendFailed, kernelDrops uint64
@@ -38,22 +39,47 @@ type reading struct {
 
 // judge finds out from the last samples what is wrong with the relay. It belongs to Run.
 type judge struct {
-	readings []reading // the oldest first, keptSamples at most
+	readings []reading // of keptFor, the oldest first
 	states   map[string]Condition
 	changes  []Condition // the oldest first
 }
 
-func (j *judge) add(at time.Time, st *engine.Stats) {
-	if len(j.readings) == keptSamples {
-		j.readings = slices.Delete(j.readings, 0, 1)
-	}
+func (j *judge) add(at time.Time, st *engine.Stats, trip float64) {
 	j.readings = append(j.readings, reading{
-		at, st.Received, st.ReceivedBytes, st.Sent, st.SentBytes, st.SendFailed, st.KernelDrops, st.Drops,
+		at, trip, st.Received, st.ReceivedBytes, st.Sent, st.SentBytes, st.SendFailed, st.KernelDrops, st.Drops,
 	})
+	j.readings = slices.DeleteFunc(j.readings, func(r reading) bool { return at.Sub(r.at) > keptFor })
 }
 
-// before returns the reading so many samples before the newest one, or the oldest.
-func (j *judge) before(samples int) *reading { return &j.readings[max(0, len(j.readings)-1-samples)] }
+// last returns the readings of the last so long, and the one before them if there is one.
+func (j *judge) last(over time.Duration) []reading {
+	from := len(j.readings) - 1
+	for now := j.readings[from].at; from > 0 && now.Sub(j.readings[from].at) < over-sampleEvery/2; { // They are not on time.
+		from--
+	}
+	return j.readings[from:]
+}
+
+// before returns the reading of so long before the newest one, or the oldest.
+func (j *judge) before(over time.Duration) *reading { return &j.last(over)[0] }
+
+// roundTrip returns the last one, with the quantiles of those of a minute.
+func (j *judge) roundTrip() *RoundTrip {
+	r := &RoundTrip{Last: j.before(0).trip}
+	var came []float64
+	for _, one := range j.last(roundTrips - sampleEvery) {
+		if one.trip < 0 {
+			r.Lost++
+			continue
+		}
+		came = append(came, one.trip)
+	}
+	slices.Sort(came)
+	if n := len(came); n > 0 {
+		r.P50, r.P99 = came[n/2], came[min(n*99/100, n-1)]
+	}
+	return r
+}
 
 func perSecond(from, to *reading, counter func(*reading) uint64) float64 {
 	seconds := to.at.Sub(from.at).Seconds()
@@ -72,7 +98,7 @@ func (r *reading) dropped() (sum uint64) {
 }
 
 func (j *judge) load() operator.Load {
-	from, to := j.before(nowSeconds), j.before(0)
+	from, to := j.before(nowOver), j.before(0)
 	return operator.Load{
 		DatagramsIn:  perSecond(from, to, func(r *reading) uint64 { return r.received }),
 		DatagramsOut: perSecond(from, to, func(r *reading) uint64 { return r.sent }),
@@ -99,7 +125,7 @@ func roundTripCondition(rtt *RoundTrip) Condition {
 }
 
 func (j *judge) sendCondition() Condition {
-	from, to := j.before(60), j.before(0)
+	from, to := j.before(time.Minute), j.before(0)
 	sent, refused := to.sent-from.sent, to.sendFailed-from.sendFailed
 	c := Condition{Name: "sending", State: "ok", Text: fmt.Sprintf(
 		"the kernel refused %d of %d datagrams of the last minute; the limit is one in %d", refused, sent+refused, maxRefusedShare)}
@@ -113,7 +139,7 @@ func (j *judge) sendCondition() Condition {
 // attackCondition says which drops grow. The page Attack has the same sentence.
 func (j *judge) attackCondition(underLoad int) Condition {
 	c := Condition{Name: "attack", State: "problem", Page: "attack"}
-	now, recent, old := j.before(0), j.before(nowSeconds), j.before(keptSamples)
+	now, recent, old := j.before(0), j.before(nowOver), j.before(keptFor)
 	if kernel := perSecond(recent, now, func(r *reading) uint64 { return r.kernelDrops }); kernel > 0 {
 		c.Text = fmt.Sprintf("the kernel drops %.0f datagrams a second before the relay sees them: the machine is at its limit", kernel)
 		return c

@@ -28,8 +28,14 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestJudge: what the last samples say of round trips, of sending and of drops.
+// TestJudge: what the last samples say of round trips, of sending and of drops, however many there are.
 func TestJudge(t *testing.T) {
+	for _, every := range []time.Duration{sampleEvery, idleEvery} {
+		t.Run(every.String(), func(t *testing.T) { testJudge(t, every) })
+	}
+}
+
+func testJudge(t *testing.T, every time.Duration) {
 	fine := RoundTrip{P99: 1}
 	for name, c := range map[string]struct {
 		rtt       RoundTrip
@@ -51,19 +57,20 @@ func TestJudge(t *testing.T) {
 		var j judge
 		var st engine.Stats
 		at := time.Unix(1e9, 0)
-		for second := range 2 * keptSamples {
-			if second >= 2*keptSamples-nowSeconds {
-				st.Sent += c.perSecond.Sent
-				st.SendFailed += c.perSecond.SendFailed
-				st.KernelDrops += c.perSecond.KernelDrops
-				st.Drops = map[string]uint64{"mac": st.Drops["mac"] + c.perSecond.Drops["mac"]}
+		seconds := uint64(every / time.Second)
+		for passed := time.Duration(0); passed < 2*keptFor; passed += every {
+			if passed >= 2*keptFor-nowOver {
+				st.Sent += seconds * c.perSecond.Sent
+				st.SendFailed += seconds * c.perSecond.SendFailed
+				st.KernelDrops += seconds * c.perSecond.KernelDrops
+				st.Drops = map[string]uint64{"mac": st.Drops["mac"] + seconds*c.perSecond.Drops["mac"]}
 			} else {
-				st.Sent += 1000
+				st.Sent += seconds * 1000
 			}
-			j.add(at.Add(time.Duration(second)*time.Second), &st)
+			j.add(at.Add(passed), &st, 1)
 		}
-		if len(j.readings) != keptSamples {
-			t.Fatalf("%d readings are kept", len(j.readings))
+		if n := int(keptFor/every) + 1; len(j.readings) != n {
+			t.Fatalf("%d readings are kept, want %d", len(j.readings), n)
 		}
 		var problems, text string
 		for _, c := range j.conditions(&c.rtt, c.underLoad) {

@@ -2,7 +2,7 @@ import { get } from "./api"
 import type { Reason, Refusal, Source } from "./types"
 import { BanButton } from "./bans"
 import { age, clock, known, number, perSecond, short, since } from "./format"
-import { nowSeconds, rate, rates, usePoll, type Live } from "./live"
+import { nowSeconds, older, rate, rates, usePoll, type Live } from "./live"
 import { matchLink } from "./matches"
 import { Failure, ShortID, State, Table } from "./parts"
 import { Plot } from "./plot"
@@ -16,10 +16,10 @@ export function AttackPage({ live }: { live: Live }) {
   const now = samples[samples.length - 1]
   if (!now) return <p>No figures have arrived yet.</p>
   if (!now.stats) return <p>This process has no relay. <a href="#/fleet">Fleet</a> shows the drops of each relay; a relay's own console shows their reasons and sources.</p>
-  const earlier = samples.slice(0, -nowSeconds)
+  const earlier = samples.slice(0, older(samples, nowSeconds))
   const rows = Object.keys(now.stats.drops).map(reason => {
     const count = (s: { stats?: { drops: Record<string, number> } }) => s.stats?.drops[reason] ?? 0
-    return { reason, now: rate(samples, nowSeconds, count), before: rate(earlier, earlier.length, count), total: now.stats!.drops[reason] ?? 0 }
+    return { reason, now: rate(samples, nowSeconds, count), before: rate(earlier, Infinity, count), total: now.stats!.drops[reason] ?? 0 }
   }).sort((a, b) => (b.now ?? 0) - (a.now ?? 0) || (b.before ?? 0) - (a.before ?? 0) || b.total - a.total)
   const state = now.conditions.find(c => c.name === "attack")
   return <>

@@ -9,7 +9,7 @@ export interface Live {
   since: number // when it was last live, ms; 0: never
 }
 
-const kept = 300
+const keptSeconds = 300
 const retryMillis = 2000
 // silentMillis is after how long without a sample the connection is given up: a server that hangs
 // does not close it.
@@ -48,7 +48,7 @@ export function useLive(active: boolean): Live {
         if (last && last.since !== s.since) samples = [] // The process was restarted.
         else if (last && Date.parse(last.at) >= Date.parse(s.at)) return // The server repeats what it has kept.
         samples.push(s)
-        if (samples.length > kept) samples.shift()
+        samples = samples.slice(older(samples, keptSeconds))
         since = Date.now()
         show("live")
       }
@@ -100,10 +100,16 @@ export function rates(samples: Sample[], counter: (s: Sample) => number): (numbe
 /** nowSeconds is over how many seconds a rate is taken that is shown as the present one. */
 export const nowSeconds = 10
 
-/** rate is the change per second of a counter over the last samples; null: there is only one. */
-export function rate(samples: Sample[], over: number, counter: (s: Sample) => number): number | null {
+/** older is how many samples are that much older than the last one, which are seldom on time. */
+export function older(samples: Sample[], seconds: number): number {
+  const end = Date.parse(samples[samples.length - 1]?.at ?? "")
+  return samples.filter(s => end - Date.parse(s.at) > seconds * 1000 - 500).length
+}
+
+/** rate is the change per second of a counter over the last seconds; null: there is only one sample. */
+export function rate(samples: Sample[], seconds: number, counter: (s: Sample) => number): number | null {
   const last = samples[samples.length - 1]
-  const before = samples[Math.max(0, samples.length - 1 - over)]
+  const before = samples[Math.max(0, older(samples, seconds) - 1)]
   if (!last || !before || last === before) return null
   return Math.max(0, counter(last) - counter(before)) / ((Date.parse(last.at) - Date.parse(before.at)) / 1000)
 }
