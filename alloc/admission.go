@@ -91,8 +91,10 @@ const (
 
 func (s *Service) guard(h *hook.Reporter, call func() error) (err error) {
 	began := s.elapsed()
+	hook.Begin()
 	defer func() {
 		fault := recover()
+		hook.End()
 		if fault != nil {
 			err = errHookPanic
 		}

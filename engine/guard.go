@@ -44,11 +44,13 @@ func (g *hookGuard) logger() *slog.Logger { return cmp.Or(g.log, g.shared.log) }
 func (g *hookGuard) begin(h *guardedHook) *guardedHook {
 	h.began.Store(g.shared.clock())
 	g.running.Store(h)
+	hook.Begin()
 	return h
 }
 
 func (g *hookGuard) end(h *guardedHook) {
 	fault := recover()
+	hook.End()
 	g.running.Store(nil)
 	now := g.shared.clock()
 	h.Done(g.logger(), time.Duration(now)*time.Millisecond, time.Duration(now-h.began.Load())*time.Millisecond, fault)

@@ -87,7 +87,8 @@ func (s *Server) hostConnections(ctx context.Context, host proto.AllocationID, t
 }
 
 func (s *Server) seal(c *seal.Claims, caller netip.Addr) (alloc.Reservation, error) {
-	deriver := s.shared.sealer.NewDeriver()
+	deriver := s.shared.sealer.Derivers.Get().(*seal.Deriver)
+	defer s.shared.sealer.Derivers.Put(deriver)
 	if !mayBeProxy(caller) {
 		c.Network = deriver.NetworkTag(caller)
 	}

@@ -404,9 +404,8 @@ func (s *Server) isOpen(ep endpoint.Endpoint) bool {
 const handshakeRoom = driver.HandshakeBatch * 128
 
 type recordsRelay struct {
-	shared   *shared
-	control  *control
-	derivers sync.Pool // of *seal.Deriver
+	shared  *shared
+	control *control
 
 	mu   sync.Mutex // guards what follows
 	out  outbox
@@ -416,7 +415,6 @@ type recordsRelay struct {
 
 func newRecordsRelay(s *Server) *recordsRelay {
 	r := &recordsRelay{shared: s.shared, control: s.control, out: newOutbox(driver.HandshakeBatch), room: make([]byte, 0, handshakeRoom)}
-	r.derivers.New = func() any { return s.shared.sealer.NewDeriver() }
 	s.attachOutbox(&r.out, 0)
 	return r
 }
@@ -473,8 +471,8 @@ func (r *recordsRelay) OwnerOf(id proto.AllocationID) (driver.Owner, bool) {
 }
 
 func (r *recordsRelay) KeyOf(id proto.AllocationID) (key proto.Key) {
-	d := r.derivers.Get().(*seal.Deriver)
-	defer r.derivers.Put(d)
+	d := r.shared.sealer.Derivers.Get().(*seal.Deriver)
+	defer r.shared.sealer.Derivers.Put(d)
 	d.Key(id, &key)
 	return key
 }

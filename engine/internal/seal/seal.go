@@ -36,6 +36,8 @@ type Scratch [plainLen]byte
 // Sealer may be used concurrently. Nonces are random, so one epoch's key is safe for 2^32 seals
 // (NIST SP 800-38D, 8.3): 7,100 per second for a week, 1,775 for four.
 type Sealer struct {
+	Derivers sync.Pool // of *Deriver, for goroutines that have none of their own
+
 	relay alloc.RelayID
 	boot  uint64
 	now   func() time.Time
@@ -97,6 +99,7 @@ func New(cfg Config) (*Sealer, error) {
 		epochHours: int64(cfg.Epoch / time.Hour),
 		recovered:  make(map[uint16]struct{}),
 	}
+	s.Derivers.New = func() any { return s.NewDeriver() }
 	now := s.now()
 	s.started, s.recoverUntil = hourOf(now), now.Add(recoverFor)
 	s.recovering.Store(true)
