@@ -32,14 +32,14 @@ type sessions struct {
 // churn returns nil for other shapes.
 func (b *testbed) churn(ctx context.Context, cfg *Config, lasts time.Duration) *Churn {
 	c, ok := b.dialect.(benchrig.Churner)
-	if cfg.Shape != ShapeChurn || !ok {
+	if cfg.Shape != shapeChurn || !ok {
 		return nil
 	}
 	s := &sessions{lag: newHistogram(3), hist: map[string]*hdrhistogram.Histogram{}, failed: map[string]uint64{}}
 	begin := time.Now()
 	var wg sync.WaitGroup
 	for n := int64(0); ; n++ {
-		due := dueAt(begin, n, cfg.Churn.SessionRate)
+		due := dueAt(begin, n, cfg.SessionRate)
 		if due.Sub(begin) >= lasts || !sleepUntil(ctx, due) {
 			break
 		}
@@ -52,7 +52,7 @@ func (b *testbed) churn(ctx context.Context, cfg *Config, lasts time.Duration) *
 		}
 		wg.Go(func() {
 			defer s.running.Add(-1)
-			s.play(ctx, c, due, cfg.Churn.SessionLength)
+			s.play(ctx, c, due, cfg.SessionLength)
 		})
 	}
 	lasts = min(lasts, time.Since(begin)) // less if ctx has ended

@@ -22,10 +22,10 @@ func (d Dialect) Name() string {
 
 // The names of dialects.
 const (
-	DialectFerry  = "ferry"  // this project's relay, which the load reaches through its Allocations API
-	DialectTURN   = "turn"   // a TURN server (RFC 8656): players have allocations, hosts are plain peers
-	DialectSwap   = "swap"   // a relay that computes destinations from source addresses, as that of ferry bench null
-	DialectDirect = "direct" // no relay: what this machine costs
+	dialectFerry  = "ferry"  // this project's relay, which the load reaches through its Allocations API
+	dialectTURN   = "turn"   // a TURN server (RFC 8656): players have allocations, hosts are plain peers
+	dialectSwap   = "swap"   // a relay that computes destinations from source addresses, as that of ferry bench null
+	dialectDirect = "direct" // no relay: what this machine costs
 )
 
 // DialectConfig is a relay and how the load reaches it.
@@ -46,14 +46,12 @@ type DialectConfig struct {
 	Relay netip.AddrPort
 	// User and Password are long-term credentials for turn. Empty for a server that asks for none.
 	User, Password string
-	// Label replaces the name of the dialect swap in tables.
-	Label string
 }
 
 // NewDialect returns a dialect. Errors wrap [ErrConfig] or [ErrRemote].
 func NewDialect(cfg DialectConfig) (Dialect, error) {
 	switch cfg.Name {
-	case "", DialectFerry:
+	case "", dialectFerry:
 		f, err := benchrig.NewFerry(benchrig.FerryConfig{
 			BaseURL: cfg.BaseURL, Token: cfg.Token, Region: cfg.Region, Relay: cfg.Relay, AllowRemote: cfg.AllowRemote, TLS: cfg.TLS,
 		})
@@ -61,15 +59,15 @@ func NewDialect(cfg DialectConfig) (Dialect, error) {
 			return Dialect{}, err
 		}
 		return Dialect{f}, nil
-	case DialectSwap, DialectTURN:
+	case dialectSwap, dialectTURN:
 		if !cfg.Relay.IsValid() {
 			return Dialect{}, fmt.Errorf("%w: the dialect %s needs the address of the relay", ErrConfig, cfg.Name)
 		}
-		if cfg.Name == DialectTURN {
+		if cfg.Name == dialectTURN {
 			return Dialect{benchrig.NewTURN(benchrig.TURNConfig{Server: cfg.Relay, User: cfg.User, Password: cfg.Password})}, nil
 		}
-		return Dialect{benchrig.Swap{Relay: cfg.Relay, Label: cfg.Label}}, nil
-	case DialectDirect:
+		return Dialect{benchrig.Swap{Relay: cfg.Relay}}, nil
+	case dialectDirect:
 		return Dialect{benchrig.Direct{Header: benchrig.DefaultHeader}}, nil
 	}
 	return Dialect{}, fmt.Errorf("%w: the dialect %q is none of ferry, turn, swap and direct", ErrConfig, cfg.Name)

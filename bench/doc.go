@@ -5,7 +5,7 @@
 //	if err != nil {
 //		return err
 //	}
-//	result, err := bench.Run(ctx, bench.Config{Shape: bench.ShapeStar, Matches: 50, Rate: 20_000}, ferry)
+//	result, err := bench.Run(ctx, bench.Config{Load: bench.Load{Shape: "star", Matches: 50, Rate: 20_000}}, ferry)
 //	if err != nil {
 //		return err
 //	}
@@ -39,9 +39,32 @@
 // each datagram names (IP_PKTINFO). Batches therefore stay large with any number of
 // endpoints, and a datagram costs the generator less than the relay.
 // The loop does not allocate. Over DTLS, and over TCP, whose connections it reads and writes
-// without blocking, the same thread does all work: see [Transport]. It never merges datagrams
+// without blocking, the same thread does all work. It never merges datagrams
 // (UDP_SEGMENT): over loopback they would travel unsegmented, which favours relays that
 // receive them unsegmented.
+//
+// # Transports
+//
+// Over DTLS each datagram is a record. The generator encrypts and decrypts, in its thread, so
+// that its lag includes that work; what its UDP sockets drop is its own loss, as without DTLS.
+//
+// Over ws and wss each endpoint has a TCP connection, and each datagram is one message, which
+// is written by itself when it is due. The generator never waits for a connection:
+//
+//   - The lag of a datagram ends when the kernel was offered it. What the kernel then has no
+//     room for waits in the generator until there is some. The kernel's buffer is full because
+//     the relay, or the network, does not take what is in it, so this time is not lag. It is in
+//     the latency, and Connections.Waited and Connections.WindowClosed show it.
+//   - If 256 KiB of a connection wait, or the relay has ended it, what is due is not sent. It
+//     counts in Result.Blocked, is lost, and the server is the cause.
+//   - If the generator does not read in time, its receive buffers fill up, and the relay has to
+//     wait or to drop. The kernel counts no drops on such sockets, so the generator looks at
+//     the room that is left when there is more than it reads at once: a buffer that was nearly
+//     full makes the run invalid (Connections.Backlogged).
+//   - An endpoint whose connection ends opens another one and binds again, as clients do, and
+//     so does one over DTLS to which the relay does not reply. Recovery counts from there.
+//   - Memory of the server's process per endpoint does not include that of its sockets, which
+//     is the kernel's.
 //
 // # What is measured
 //
@@ -62,7 +85,7 @@
 //     clock (schedstat), which does not depend on ticks, over the measured
 //     interval, divided by the datagrams that arrived between the two readings.
 //     It lacks threads that ended in between.
-//   - A closed loop (Config.Window) keeps a number of datagrams in flight per
+//   - A closed loop (Load.Window) keeps a number of datagrams in flight per
 //     flow. It finds saturation quickly; its latency is that of full queues and is
 //     not comparable.
 //   - FindMax searches for the highest rate that meets a criterion. A rate has to
@@ -71,11 +94,11 @@
 //     when a rate near it has passed, because such pauses may last. A run that the
 //     generator limited does not pass: if nothing but the generator failed at the
 //     lowest rate that failed, the result is a lower bound of the server's maximum.
-//   - After the silence of ShapeIdle each pair plays: Gaps.Absent has the endpoints that are no longer
+//   - After the silence of the shape idle each pair plays: Gaps.Absent has the endpoints that are no longer
 //     there, whatever answered their keep-alives.
-//   - Matches that come and go (Config.Churn.ReplaceRate): a live match falls silent when a new
+//   - Matches that come and go (Load.ReplaceRate): a live match falls silent when a new
 //     one is connected, and its endpoints are used again when the relay has reported the end of their
-//     allocations ([Replacement]).
+//     allocations (Result.Replaced).
 //   - A run whose context ends reports on the part before. Datagrams in flight
 //     then still have the time of the drain to arrive, so that losses are real.
 //
@@ -89,7 +112,7 @@
 //     of the sessions or calls of the API began more than 10 ms late. FindMax has no other bound
 //     on lag. In a closed loop it is the generator if it was busy nearly all the time.
 //   - The machine, if the hypervisor took more than 1 % of the processors' time, or, which only
-//     Config.Server.PID shows, processes other than generator and server more than 5 %, or if
+//     Config.ServerPID shows, processes other than generator and server more than 5 %, or if
 //     generator and server are bound to one processor.
 //   - The server, if datagrams were lost that the generator's sockets did not drop, or were not
 //     sent because it ended a connection or did not read from it, and if some arrived at another
@@ -101,10 +124,10 @@
 // compared: by medians of paired ratios of interleaved rounds, on one machine (Machine.ID).
 //
 //   - Pin the generator to one core and the relay to another, and start the
-//     generator's process with taskset(1) as well: Config.Generator.Pin pins only its one
+//     generator's process with taskset(1) as well: Load.Pinned pins only its one
 //     thread, and the Go runtime and the sessions of the shape churn have more.
-//   - Leave Config.Progress.Second nil: it takes processor time once a second.
-//   - Switch rate limits and logs of the server off and note that in Config.Label.Limits.
+//   - Leave Config.OnSecond nil: it takes processor time once a second.
+//   - Switch rate limits and logs of the server off and note that in Label.Limits.
 //     A report on saturation warns unless Limits begins with "off", "none" or "dev".
 //
 // # Limitations

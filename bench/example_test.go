@@ -25,10 +25,7 @@ func ExampleRun() {
 		log.Fatal(err)
 	}
 	result, err := bench.Run(ctx, bench.Config{
-		Matches:  20,
-		Rate:     2000,
-		Warmup:   50 * time.Millisecond,
-		Duration: 200 * time.Millisecond,
+		Load: bench.Load{Matches: 20, Rate: 2000, Warmup: 50 * time.Millisecond, Duration: 200 * time.Millisecond},
 	}, ferry)
 	if err != nil {
 		log.Fatal(err)

@@ -111,19 +111,21 @@ func run(t *testing.T, cfg bench.Config, d bench.Dialect) bench.Result {
 	return r
 }
 
-func ferryConfig(shape bench.Shape) bench.Config {
+func ferryConfig(shape string) bench.Config {
 	return bench.Config{
-		Shape: shape, Matches: 8, Players: 3, Rate: 4800,
-		Warmup: 50 * time.Millisecond, Duration: 120 * time.Millisecond, Drain: 2 * time.Second,
+		Load: bench.Load{
+			Shape: shape, Matches: 8, Players: 3, Rate: 4800,
+			Warmup: 50 * time.Millisecond, Duration: 120 * time.Millisecond, Drain: 2 * time.Second,
+		},
 	}
 }
 
 func TestFerry(t *testing.T) {
-	for _, shape := range []bench.Shape{bench.ShapePairs, bench.ShapeStar} {
-		t.Run(string(shape), func(t *testing.T) {
+	for _, shape := range []string{"pairs", "star"} {
+		t.Run(shape, func(t *testing.T) {
 			d := newFerry(t, enginetest.StartIdle(t, 0))
 			cfg := ferryConfig(shape)
-			cfg.BindRate, cfg.Endpoints.Keepalive = 1000, 100*time.Millisecond
+			cfg.BindRate, cfg.Keepalive = 1000, 100*time.Millisecond
 			r := run(t, cfg, d)
 			for try := 1; r.Binds.Sent < 120 && try < 5; try++ { // It was not calm.
 				r = run(t, cfg, d)
@@ -160,7 +162,9 @@ func onIdleMachine(r bench.Result) bool {
 func TestFerryTraffic(t *testing.T) {
 	d := newFerry(t, enginetest.StartIdle(t, 0))
 	r := run(t, bench.Config{
-		Traffic: "netcode-8p-20hz", Players: 2, Matches: 3, Warmup: -1, Duration: 500 * time.Millisecond, Drain: 2 * time.Second,
+		Load: bench.Load{
+			Traffic: "netcode-8p-20hz", Players: 2, Matches: 3, Warmup: -1, Duration: 500 * time.Millisecond, Drain: 2 * time.Second,
+		},
 	}, d)
 	if r.Offered != 240 || r.Delivered != r.Offered || len(r.Errors) != 0 {
 		t.Errorf("%d of %d delivered, errors %v: %v", r.Delivered, r.Offered, r.Errors, r.Causes)
@@ -245,9 +249,9 @@ func TestFerryIdle(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cfg := ferryConfig(bench.ShapeIdle)
-			cfg.Rate, cfg.Endpoints.Keepalive, cfg.Duration, cfg.Drain = 0, 100*time.Millisecond, 2*time.Second, time.Second
-			cfg.Progress.Second = func(s bench.Second) {
+			cfg := ferryConfig("idle")
+			cfg.Rate, cfg.Keepalive, cfg.Duration, cfg.Drain = 0, 100*time.Millisecond, 2*time.Second, time.Second
+			cfg.OnSecond = func(s bench.Second) {
 				if s.At == -2 && c.lies { // a second of silence is over
 					c.box.lies.Store(true)
 				}
@@ -261,7 +265,7 @@ func TestFerryIdle(t *testing.T) {
 				(k.Answered < k.Sent) != (c.lies && !c.box.fakes) {
 				t.Errorf("keep-alives %+v", k)
 			}
-			if r.CausedBy(bench.LimitServer) != c.lies {
+			if r.CausedBy("server") != c.lies {
 				t.Errorf("causes %v", r.Causes)
 			}
 			r.Generator.Lag.Max = 0 // The machine may be busy.
@@ -274,9 +278,9 @@ func TestFerryIdle(t *testing.T) {
 
 func TestFerryChurn(t *testing.T) {
 	d := newFerry(t, enginetest.StartIdle(t, 0))
-	cfg := ferryConfig(bench.ShapeChurn)
+	cfg := ferryConfig("churn")
 	// Sessions that were due while the machine stood still until the end never began.
-	cfg.Rate, cfg.Matches, cfg.Churn.SessionRate, cfg.Churn.SessionLength, cfg.Duration = 100, 1, 20, 50*time.Millisecond, time.Second
+	cfg.Rate, cfg.Matches, cfg.SessionRate, cfg.SessionLength, cfg.Duration = 100, 1, 20, 50*time.Millisecond, time.Second
 	r := run(t, cfg, d)
 	c := r.Churn
 	if c == nil || c.Started < 4 || c.Finished != c.Started || c.Failed+c.Skipped != 0 || len(c.Steps) != 7 {
@@ -297,22 +301,22 @@ func TestFerryRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := bench.Run(t.Context(), ferryConfig(bench.ShapePairs), d); err == nil || !strings.Contains(err.Error(), "allocate") {
+	if _, err := bench.Run(t.Context(), ferryConfig("pairs"), d); err == nil || !strings.Contains(err.Error(), "allocate") {
 		t.Errorf("error %v", err)
 	}
 }
 
 // TestNotOfferedByDialect: what a dialect cannot do is an error.
 func TestNotOfferedByDialect(t *testing.T) {
-	direct, err := bench.NewDialect(bench.DialectConfig{Name: bench.DialectDirect})
+	direct, err := bench.NewDialect(bench.DialectConfig{Name: "direct"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for want, change := range map[string]func(*bench.Config){
 		"no handshake": func(cfg *bench.Config) { cfg.BindRate = 5 },
-		"cannot repla": func(cfg *bench.Config) { cfg.Churn.ReplaceRate = 1 },
+		"cannot repla": func(cfg *bench.Config) { cfg.ReplaceRate = 1 },
 	} {
-		cfg := ferryConfig(bench.ShapePairs)
+		cfg := ferryConfig("pairs")
 		change(&cfg)
 		if _, err := bench.Run(t.Context(), cfg, direct); !errors.Is(err, bench.ErrConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
@@ -326,9 +330,9 @@ func TestReplace(t *testing.T) {
 	t.Parallel()
 	const idle = 5 * time.Second
 	ferry := newFerry(t, enginetest.StartIdle(t, idle))
-	cfg := ferryConfig(bench.ShapeStar)
-	cfg.Rate, cfg.Churn.ReplaceRate, cfg.Drain = 800, 40, 15*time.Second
-	cfg.Duration, cfg.Endpoints.Keepalive = 500*time.Millisecond, time.Second // More than all 8 matches are replaced.
+	cfg := ferryConfig("star")
+	cfg.Rate, cfg.ReplaceRate, cfg.Drain = 800, 40, 15*time.Second
+	cfg.Duration, cfg.Keepalive = 500*time.Millisecond, time.Second // More than all 8 matches are replaced.
 	r := run(t, cfg, ferry)
 	p, side := r.Replaced, uint64(r.Load.Endpoints/r.Load.Matches)
 	if r.Delivered != r.Offered || len(r.Errors) != 0 {
@@ -350,7 +354,7 @@ func TestFerryPortClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := bench.Run(t.Context(), ferryConfig(bench.ShapePairs), d); err == nil ||
+	if _, err := bench.Run(t.Context(), ferryConfig("pairs"), d); err == nil ||
 		!strings.Contains(err.Error(), "no relay listens at UDP 127.0.0.1:9") {
 		t.Errorf("error %v", err)
 	}

@@ -279,7 +279,7 @@ func TestCreditsRevive(t *testing.T) {
 
 // TestCreditsByArrival: an overtaken datagram returns its credit once.
 func TestCreditsByArrival(t *testing.T) {
-	g := directGenerator(t, Config{Matches: 1, Window: 8, Warmup: -1}, 1)
+	g := directGenerator(t, Config{Load: Load{Matches: 1, Window: 8, Warmup: -1}}, 1)
 	drain(&g.loop, g.flows)
 	f := &g.flows[0]
 	f.seq = 8

@@ -8,12 +8,12 @@ type Gaps struct {
 	Longest   time.Duration `json:"longestNs"`  // without a delivery to any endpoint
 	Endpoint  time.Duration `json:"endpointNs"` // the longest of a single endpoint
 	Endpoints uint64        `json:"endpoints"`  // to which datagrams were due
-	Over      uint64        `json:"over"`       // of those, with one of more than GapOver
+	Over      uint64        `json:"over"`       // of those, with one of more than 1 s
 	Absent    uint64        `json:"absent"`     // of those, to which nothing was delivered in the whole run
 }
 
-// GapOver is the time above which Gaps.Over counts an endpoint.
-const GapOver = time.Second
+// gapOver is the time above which Gaps.Over counts an endpoint.
+const gapOver = time.Second
 
 // gap is the longest time from when a datagram was due until one was delivered. Times are ns of sock.Now.
 type gap struct {
@@ -68,7 +68,7 @@ func (r *recorder) reportGaps(end int64) *Gaps {
 		p.deliver(end, end)
 		report.Endpoints++
 		report.Endpoint = max(report.Endpoint, time.Duration(p.longest))
-		if p.longest > int64(GapOver) {
+		if p.longest > int64(gapOver) {
 			report.Over++
 		}
 	}

@@ -50,7 +50,7 @@ type generator struct {
 func newGenerator(cfg *Config, rig *benchrig.Rig, run uint32) *generator {
 	g := &generator{
 		cfg: cfg, rig: rig, run: run, flows: newFlows(rig), relays: map[netip.AddrPort]bool{},
-		keep: newKeepaliveTimer(rig, cfg.Endpoints.Keepalive),
+		keep: newKeepaliveTimer(rig, cfg.Keepalive),
 	}
 	size := 0
 	for i := range rig.Flows {
@@ -65,7 +65,7 @@ func newGenerator(cfg *Config, rig *benchrig.Rig, run uint32) *generator {
 	g.loop = newCredits(len(g.flows), cfg.Window)
 	g.times = newPhases(cfg) // From here on little time may pass.
 	from := g.times.start
-	if cfg.Shape == ShapeIdle {
+	if cfg.Shape == shapeIdle {
 		from = g.times.measure
 	}
 	g.schedule = newSchedule(cfg, from, &rig.Plan)
@@ -78,8 +78,8 @@ func newGenerator(cfg *Config, rig *benchrig.Rig, run uint32) *generator {
 
 // Run sends and receives until the end of the run, or of the drain after ctx.
 func (g *generator) Run(ctx context.Context) error {
-	if g.cfg.Generator.Pin {
-		if err := sock.PinThread(g.cfg.Generator.CPU); err != nil {
+	if g.cfg.Pinned {
+		if err := sock.PinThread(g.cfg.CPU); err != nil {
 			return err
 		}
 	} else {

@@ -35,10 +35,11 @@ func startNull(t *testing.T, cfg benchrig.NullConfig) netip.AddrPort {
 }
 
 // smallConfig is a load that a busy machine can carry.
-func smallConfig(shape Shape) Config {
+func smallConfig(shape string) Config {
 	return Config{
-		Shape: shape, Matches: 20, Players: 3, Rate: 6000,
-		Warmup: 40 * time.Millisecond, Duration: 120 * time.Millisecond, Drain: time.Second,
+		Load: Load{
+			Shape: shape, Matches: 20, Players: 3, Rate: 6000, Warmup: 40 * time.Millisecond, Duration: 120 * time.Millisecond, Drain: time.Second,
+		},
 	}
 }
 
@@ -89,13 +90,13 @@ func (d swapOnSockets) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig
 }
 
 func TestRunNullRelay(t *testing.T) {
-	for _, shape := range []Shape{ShapePairs, ShapeStar} {
-		t.Run(string(shape), func(t *testing.T) {
-			relay := startNull(t, benchrig.NullConfig{Star: shape == ShapeStar})
+	for _, shape := range []string{shapePairs, shapeStar} {
+		t.Run(shape, func(t *testing.T) {
+			relay := startNull(t, benchrig.NullConfig{Star: shape == shapeStar})
 			cfg := smallConfig(shape)
 			r := run(t, cfg, swapOnSockets{benchrig.Swap{Relay: relay}, 3})
 			checkClean(t, r)
-			if r.WireBytes != benchrig.DefaultHeader+DefaultPayload || r.Dialect != "swap" || r.Name != "swap" {
+			if r.WireBytes != benchrig.DefaultHeader+defaultPayload || r.Dialect != "swap" || r.Name != "swap" {
 				t.Errorf("%d bytes, dialect %q, name %q", r.WireBytes, r.Dialect, r.Name)
 			}
 			if _, err := json.Marshal(r); err != nil {
@@ -109,14 +110,14 @@ func TestRunNullRelay(t *testing.T) {
 func TestRunNoRelay(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := Run(ctx, smallConfig(ShapePairs), Dialect{benchrig.Swap{Relay: netip.MustParseAddrPort("127.0.0.1:9")}}); err == nil {
+	if _, err := Run(ctx, smallConfig(shapePairs), Dialect{benchrig.Swap{Relay: netip.MustParseAddrPort("127.0.0.1:9")}}); err == nil {
 		t.Error("a load on nothing")
 	}
 }
 
 func TestRunClosedLoop(t *testing.T) {
 	t.Parallel()
-	cfg := smallConfig(ShapePairs)
+	cfg := smallConfig(shapePairs)
 	cfg.Rate, cfg.Window, cfg.Matches = 0, 1, 1
 	cfg.Duration = time.Second // What was due while the machine stood still is not made up for.
 	r := run(t, cfg, benchrig.Direct{})
@@ -126,10 +127,10 @@ func TestRunClosedLoop(t *testing.T) {
 }
 
 func TestRunProgress(t *testing.T) {
-	cfg := smallConfig(ShapePairs)
+	cfg := smallConfig(shapePairs)
 	cfg.Rate, cfg.Duration = 1000, 150*time.Millisecond
 	var seen []Second
-	cfg.Progress.Second = func(s Second) { seen = append(seen, s) }
+	cfg.OnSecond = func(s Second) { seen = append(seen, s) }
 	r := run(t, cfg, benchrig.Direct{})
 	// Seconds end where the measured interval begins: one has the warm-up.
 	if len(seen) == 0 || seen[0].At != -1 || seen[0].Offered != 40 {
@@ -145,9 +146,9 @@ func TestRunProgress(t *testing.T) {
 func TestRunCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	cfg := smallConfig(ShapePairs)
-	cfg.Duration, cfg.Server.PID = time.Minute, os.Getpid()
-	cfg.Progress.Second = func(s Second) {
+	cfg := smallConfig(shapePairs)
+	cfg.Duration, cfg.ServerPID = time.Minute, os.Getpid()
+	cfg.OnSecond = func(s Second) {
 		if s.At == 0 {
 			cancel()
 		}
@@ -160,7 +161,7 @@ func TestRunCancelled(t *testing.T) {
 		t.Errorf("offered %d, sent %d, delivered %d in %v: %s", r.Offered, r.Sent, r.Delivered, r.Measured, r.Causes)
 	}
 	if math.Abs(r.OfferedRate-6000) > 100 || r.Server.Datagrams == 0 || len(r.Seconds) < 2 ||
-		!strings.Contains(r.Reasons(LimitNone), "It was stopped after ") {
+		!strings.Contains(r.Reasons(limitNone), "It was stopped after ") {
 		t.Errorf("%v/s, server %+v, %d seconds: %s", r.OfferedRate, r.Server, len(r.Seconds), r.Causes)
 	}
 }
@@ -179,14 +180,14 @@ func TestRunCancelledEarly(t *testing.T) {
 		"set-up":  {gone, benchrig.Swap{Relay: netip.MustParseAddrPort("127.0.0.1:9")}},
 		"warm-up": {soon, benchrig.Direct{}},
 	} {
-		cfg := smallConfig(ShapeStar)
+		cfg := smallConfig(shapeStar)
 		cfg.Warmup = time.Minute
 		r, err := Run(c.ctx, cfg, Dialect{c.d})
 		if !errors.Is(err, c.ctx.Err()) || !r.Interrupted || r.Measured != 0 || r.Offered+r.Sent+r.Delivered != 0 {
 			t.Errorf("%s: %v, %+v", name, err, r)
 		}
-		if r.Version != ResultVersion || r.Load.Shape != ShapeStar || r.Load.Endpoints != 80 || r.Load.Flows != 120 ||
-			r.Reasons(LimitNone) == "" {
+		if r.Version != ResultVersion || r.Load.Shape != shapeStar || r.Load.Endpoints != 80 || r.Load.Flows != 120 ||
+			r.Reasons(limitNone) == "" {
 			t.Errorf("%s: %+v, %q", name, r.Load, r.Causes)
 		}
 	}
@@ -205,10 +206,10 @@ func (d remoteDialect) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig
 
 // TestRemoteRefused: datagrams leave this machine only with AllowRemote.
 func TestRemoteRefused(t *testing.T) {
-	if _, err := Run(t.Context(), smallConfig(ShapePairs), Dialect{remoteDialect{}}); err == nil {
+	if _, err := Run(t.Context(), smallConfig(shapePairs), Dialect{remoteDialect{}}); err == nil {
 		t.Error("a load on another machine")
 	}
-	r, err := benchrig.NewRig(planOf(t, smallConfig(ShapePairs)))
+	r, err := benchrig.NewRig(planOf(t, smallConfig(shapePairs)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,9 +224,9 @@ func TestRemoteRefused(t *testing.T) {
 
 func TestRoundAllocs(t *testing.T) {
 	for name, cfg := range map[string]Config{
-		"open":   {Matches: 50, Rate: 20_000, Warmup: -1, Duration: time.Minute},
-		"closed": {Matches: 4, Window: 2, Warmup: -1, Duration: time.Minute},
-		"star":   {Shape: ShapeStar, Matches: 2, Rate: 20_000, Warmup: -1, Duration: time.Minute},
+		"open":   {Load: Load{Matches: 50, Rate: 20_000, Warmup: -1, Duration: time.Minute}},
+		"closed": {Load: Load{Matches: 4, Window: 2, Warmup: -1, Duration: time.Minute}},
+		"star":   {Load: Load{Shape: shapeStar, Matches: 2, Rate: 20_000, Warmup: -1, Duration: time.Minute}},
 	} {
 		t.Run(name, func(t *testing.T) { checkRoundAllocs(t, cfg, benchrig.Direct{}) })
 	}
@@ -276,7 +277,7 @@ func directGenerator(t *testing.T, cfg Config, run uint32) *generator {
 
 // TestAccounting feeds the generator with what a bad relay might send.
 func TestAccounting(t *testing.T) {
-	g := directGenerator(t, Config{Matches: 2, Rate: 1000, Warmup: -1}, 77)
+	g := directGenerator(t, Config{Load: Load{Matches: 2, Rate: 1000, Warmup: -1}}, 77)
 	cfg, rig := g.cfg, g.rig
 	f := &g.flows[0]
 	f.seq = 10

@@ -9,8 +9,8 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
-// Keepalives are those that silent endpoints sent before the end of the measured interval.
-type Keepalives struct {
+// keepalives are those that silent endpoints sent before the end of the measured interval.
+type keepalives struct {
 	Sent     uint64  `json:"sent"`
 	Answered uint64  `json:"answered"` // some dialects have no answers
 	Latency  Latency `json:"latency"`  // of the answers
@@ -71,8 +71,8 @@ func (k *keepaliveTimer) recordAnswer(ep int32, now int64) {
 	k.answered++
 }
 
-func (k *keepaliveTimer) report() Keepalives {
-	return Keepalives{Sent: k.sent, Answered: k.answered, Latency: newLatency(k.latency, 0, false)}
+func (k *keepaliveTimer) report() keepalives {
+	return keepalives{Sent: k.sent, Answered: k.answered, Latency: newLatency(k.latency, 0, false)}
 }
 
 // due looks at all endpoints in an eighth of the time of silence.

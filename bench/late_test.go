@@ -41,9 +41,9 @@ func TestLateDuplicates(t *testing.T) {
 			}
 		}
 	}()
-	r := run(t, Config{Matches: 5, Rate: rate, Duration: 200 * time.Millisecond, Warmup: -1, Drain: 3 * time.Second},
+	r := run(t, Config{Load: Load{Matches: 5, Rate: rate, Duration: 200 * time.Millisecond, Warmup: -1, Drain: 3 * time.Second}},
 		benchrig.Swap{Relay: netip.MustParseAddrPort(conn.LocalAddr().String())})
-	if n := uint64(repeated.Load()); n < r.Sent/every/2 || r.Duplicated != n || !r.CausedBy(LimitServer) {
+	if n := uint64(repeated.Load()); n < r.Sent/every/2 || r.Duplicated != n || !r.CausedBy(limitServer) {
 		t.Errorf("%d of %d were sent again, the result has %d: %v", n, r.Sent, r.Duplicated, r.Causes)
 	}
 }

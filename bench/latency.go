@@ -5,12 +5,11 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/ferryrelay/ferry/internal/benchrig/figures"
 )
 
-// Never is the latency of what did not arrive.
-const Never = time.Duration(math.MaxInt64)
-
-// Latency summarises times. What was lost counts in the quantiles as infinitely late, Never.
+// Latency summarises times. What was lost counts in the quantiles as infinitely late, with math.MaxInt64.
 // Mean, Min and Max are of the samples. 0 is not measured: a quantile needs a sample above it.
 type Latency struct {
 	Samples uint64        `json:"samples"`
@@ -37,7 +36,7 @@ func (l *Latency) most() time.Duration {
 
 func (l *Latency) withLost(d time.Duration) time.Duration {
 	if l.Lost > 0 {
-		return Never
+		return figures.Lost
 	}
 	return d
 }
@@ -64,7 +63,7 @@ func record(h *hdrhistogram.Histogram, ns int64) {
 	_ = h.RecordValue(max(minLatency, min(ns, maxLatency)))
 }
 
-// quantile is Never for one of the lost, and 0 if there are too few to say.
+// quantile is figures.Lost for one of the lost, and 0 if there are too few to say.
 func quantile(h *hdrhistogram.Histogram, lost uint64, percent float64) time.Duration {
 	arrived := float64(h.TotalCount())
 	all := arrived + float64(lost)
@@ -73,7 +72,7 @@ func quantile(h *hdrhistogram.Histogram, lost uint64, percent float64) time.Dura
 	case all == 0 || all*(100-percent) < 100-1e-6 && percent < 100:
 		return 0
 	case rank > arrived:
-		return Never
+		return figures.Lost
 	}
 	return time.Duration(min(h.ValueAtQuantile(100*rank/arrived), h.Max()))
 }
@@ -100,7 +99,7 @@ func quantileSeries(h *hdrhistogram.Histogram, lost uint64) []quantilePoint {
 	for rest := 100.0; rest*all >= 100; rest /= 10 {
 		for step := range 9 {
 			percent := 100 - rest*(1-float64(step+1)/10)
-			if d := quantile(h, lost, percent); d > 0 && d < Never {
+			if d := quantile(h, lost, percent); d > 0 && d < figures.Lost {
 				points = append(points, quantilePoint{percent, d})
 			}
 		}

@@ -145,7 +145,7 @@ func TestCipher(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := run(t, Config{
-				Matches: 10, Rate: 2000, Duration: 200 * time.Millisecond, Warmup: -1, Payload: 64,
+				Load: Load{Matches: 10, Rate: 2000, Duration: 200 * time.Millisecond, Warmup: -1, Payload: 64},
 			}, maskDialect{c.only})
 			if r.Sent == 0 || (r.Delivered > 0) != c.some || (r.Corrupt > 0) == c.some || r.Misdelivered > 0 || len(r.Errors) > 0 {
 				t.Errorf("delivered %d of %d, %d corrupt, errors %v", r.Delivered, r.Sent, r.Corrupt, r.Errors)
@@ -159,7 +159,7 @@ func TestCipher(t *testing.T) {
 
 // TestCipherSetUp: handshakes of a dialect go through the cipher as well.
 func TestCipherSetUp(t *testing.T) {
-	p := planOf(t, Config{Matches: 1, Rate: 1})
+	p := planOf(t, Config{Load: Load{Matches: 1, Rate: 1}})
 	r, err := maskDialect{}.Open(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/benchrig"
+	"github.com/ferryrelay/ferry/internal/benchrig/figures"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 )
 
@@ -40,7 +41,7 @@ type lyingRelay struct {
 	lag   func(sent) time.Duration // of the generator; nil: none
 	few   bool                     // a run of fewer than 100 datagrams
 	own   uint64                   // drops on the generator's own sockets
-	sys   System
+	sys   system
 }
 
 const relayTime = time.Millisecond
@@ -125,7 +126,7 @@ func within2[T int | uint64 | float64 | time.Duration](t *testing.T, name string
 
 // lyingConfig offers 100 datagrams per second and flow, 10,000 in all.
 func lyingConfig() Config {
-	return Config{Matches: 5, Rate: 1000, Warmup: time.Second, Duration: 10 * time.Second}
+	return Config{Load: Load{Matches: 5, Rate: 1000, Warmup: time.Second, Duration: 10 * time.Second}}
 }
 
 // TestLostIsInfinite: what does not arrive counts in each quantile as infinitely late.
@@ -137,10 +138,10 @@ func TestLostIsInfinite(t *testing.T) {
 		holds, fails        string
 	}{
 		{"nothing", 0, relayTime, relayTime, relayTime, relayTime, "p999<2ms,max<2ms,mean<2ms,loss<=0", ""},
-		{"half a percent", 5, relayTime, relayTime, relayTime, Never, "p99<2ms,loss<0.6%,loss>0.4%", "p999<1h,max<1h,mean<1h"},
-		{"a twentieth", 50, relayTime, relayTime, Never, Never, "p90<2ms", "p99<1h,p999<1h,max<1h"},
-		{"59 %", 590, Never, Never, Never, Never, "loss<60%", "p50<1h,p90<1h,p99<500ms,mean<500ms,max<500ms"},
-		{"all", 1000, Never, Never, Never, Never, "loss>=100%", "p50<1h,p99<500ms,mean<500ms,max<500ms,delivered>0"},
+		{"half a percent", 5, relayTime, relayTime, relayTime, figures.Lost, "p99<2ms,loss<0.6%,loss>0.4%", "p999<1h,max<1h,mean<1h"},
+		{"a twentieth", 50, relayTime, relayTime, figures.Lost, figures.Lost, "p90<2ms", "p99<1h,p999<1h,max<1h"},
+		{"59 %", 590, figures.Lost, figures.Lost, figures.Lost, figures.Lost, "loss<60%", "p50<1h,p90<1h,p99<500ms,mean<500ms,max<500ms"},
+		{"all", 1000, figures.Lost, figures.Lost, figures.Lost, figures.Lost, "loss>=100%", "p50<1h,p99<500ms,mean<500ms,max<500ms,delivered>0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -160,7 +161,7 @@ func TestLostIsInfinite(t *testing.T) {
 			within2(t, "p99", r.Latency.P99, c.p99)
 			within2(t, "p99.9", r.Latency.P999, c.p999)
 			for _, q := range r.Latency.Series {
-				if q.Value == Never || q.Percent > 100*(1-r.LossRatio)+1e-9 {
+				if q.Value == figures.Lost || q.Percent > 100*(1-r.LossRatio)+1e-9 {
 					t.Errorf("%v %% within %v, with %v lost", q.Percent, q.Value, r.LossRatio)
 				}
 			}
@@ -222,8 +223,8 @@ func TestCausesByEvidence(t *testing.T) {
 			return 0
 		}
 	}
-	full := System{OtherRcvbufErrors: 19_562}
-	stolen := System{Steal: 2 * time.Second, Idle: 98 * time.Second}
+	full := system{OtherRcvbufErrors: 19_562}
+	stolen := system{Steal: 2 * time.Second, Idle: 98 * time.Second}
 	for name, c := range map[string]struct {
 		relay  lyingRelay
 		valid  bool
@@ -257,7 +258,7 @@ func TestCausesByEvidence(t *testing.T) {
 				t.Errorf("valid %v, server %v: %+v", r.Valid, r.blame().server, r.Causes)
 			}
 			for _, want := range c.want {
-				if !strings.Contains(r.Reasons(LimitGenerator)+r.Reasons(LimitMachine)+r.Reasons(LimitServer), want) {
+				if !strings.Contains(r.Reasons(limitGenerator)+r.Reasons(limitMachine)+r.Reasons(limitServer), want) {
 					t.Errorf("no %q in %+v", want, r.Causes)
 				}
 			}
@@ -280,7 +281,7 @@ func TestLagByDatagram(t *testing.T) {
 
 // TestLagOfABatch: the oldest datagram of a batch does not make the others late.
 func TestLagOfABatch(t *testing.T) {
-	g := directGenerator(t, Config{Matches: 2, Rate: 1000, Warmup: -1}, 1)
+	g := directGenerator(t, Config{Load: Load{Matches: 2, Rate: 1000, Warmup: -1}}, 1)
 	o := &g.sender.out[0]
 	const late = 100
 	for n := range late {
@@ -314,9 +315,9 @@ func TestGaps(t *testing.T) {
 	slow := lyingConfig()
 	slow.Rate = 5
 	star := lyingConfig()
-	star.Shape, star.Matches, star.Players = ShapeStar, 2, 4
+	star.Shape, star.Matches, star.Players = shapeStar, 2, 4
 	up := lyingConfig()
-	up.Direction = DirectionUp
+	up.Direction = directionUp
 	traffic := lyingConfig()
 	traffic.Traffic, traffic.traffic, traffic.Matches, traffic.Rate = "uneven", unevenTraffic(), 1, 0
 	const restart = 4100 * time.Millisecond
@@ -380,11 +381,11 @@ func TestAbsentDecides(t *testing.T) {
 	}{
 		"late":  {func(r *Result) { r.Generator.Lag.Max = 100 * time.Millisecond }, "[absent<=0]"},
 		"valid": {func(r *Result) { r.Valid = true }, "[absent<=0]"}, "all there": {func(r *Result) { r.Gaps.Absent = 0 }, "[]"},
-		"pairs": {func(r *Result) { r.Load.Shape = ShapePairs }, "[]"}, "stopped": {func(r *Result) { r.Interrupted = true }, "[]"},
+		"pairs": {func(r *Result) { r.Load.Shape = shapePairs }, "[]"}, "stopped": {func(r *Result) { r.Interrupted = true }, "[]"},
 		"too late": {func(r *Result) { r.Generator.Lag.Max = 300 * time.Millisecond }, "[]"},
 		"dropped":  {func(r *Result) { r.Generator.Drops = 1 }, "[]"}, "unsent": {func(r *Result) { r.Unsent = 1 }, "[]"},
 	} {
-		r := Result{Load: Load{Shape: ShapeIdle, Drain: DefaultDrain}, Gaps: &Gaps{Endpoints: 40, Absent: 1}}
+		r := Result{Load: Load{Shape: shapeIdle, Drain: defaultDrain}, Gaps: &Gaps{Endpoints: 40, Absent: 1}}
 		c.change(&r)
 		if got := fmt.Sprint(Missed(nil, &r)); got != c.fails {
 			t.Errorf("%s: fails %s, want %s", name, got, c.fails)
@@ -439,7 +440,7 @@ func TestChurnRate(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), c.stop)
 				defer cancel()
 				b := testbed{dialect: c.d}
-				r := b.churn(ctx, &Config{Shape: ShapeChurn, Churn: ChurnLoad{SessionRate: 20, SessionLength: c.play}}, 5*time.Second)
+				r := b.churn(ctx, &Config{Load: Load{Shape: shapeChurn, SessionRate: 20, SessionLength: c.play}}, 5*time.Second)
 				if r.Started != c.started || r.Finished != c.finished {
 					t.Errorf("%d started, %d finished", r.Started, r.Finished)
 				}
@@ -529,7 +530,7 @@ func TestLies(t *testing.T) {
 			if len(r.Errors) > 0 {
 				t.Errorf("errors %v", r.Errors)
 			}
-			if got := r.Reasons(LimitServer); !r.Valid || !strings.Contains(got, c.reason) || (got == "") != (c.reason == "") {
+			if got := r.Reasons(limitServer); !r.Valid || !strings.Contains(got, c.reason) || (got == "") != (c.reason == "") {
 				t.Errorf("valid %v, the server: %q", r.Valid, got)
 			}
 			if got := fmt.Sprint(Missed(nil, &r)); got != "["+c.fails+"]" {

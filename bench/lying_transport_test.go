@@ -18,13 +18,14 @@ import (
 	"github.com/pion/dtls/v3"
 
 	"github.com/ferryrelay/ferry/internal/benchrig"
+	"github.com/ferryrelay/ferry/internal/benchrig/figures"
 )
 
 // lyingServer is a relay over sockets that does known things to messages. A message begins with
 // the number of the endpoint that it goes to and of that which sends it; greeting stands for the
 // first in a message that binds the second, and comes back.
 type lyingServer struct {
-	transport Transport
+	transport string
 	addr      netip.AddrPort
 	tls       *tls.Config
 
@@ -72,7 +73,7 @@ func (l *lyingServer) listen(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
 	t.Cleanup(func() { cancel(); l.endAll(); serving.Wait() })
-	if l.transport == TransportDTLS {
+	if l.transport == benchrig.TransportDTLS {
 		listener, err := dtls.ListenWithOptions("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)},
 			dtls.WithPSK(func([]byte) ([]byte, error) { return []byte(lyingKey), nil }),
 			dtls.WithCipherSuites(dtls.TLS_PSK_WITH_AES_128_GCM_SHA256))
@@ -112,7 +113,7 @@ func (l *lyingServer) listen(t *testing.T) {
 			close: func() { _ = c.CloseNow() },
 		})
 	}))
-	if l.transport == TransportWSS {
+	if l.transport == benchrig.TransportWSS {
 		server.StartTLS()
 		l.tls = server.Client().Transport.(*http.Transport).TLSClientConfig
 	} else {
@@ -203,7 +204,7 @@ func (l *lyingServer) whenClosed(c *lyingConn) <-chan struct{} {
 
 func (l *lyingServer) Name() string { return "lying" }
 
-func (l *lyingServer) Carries(t benchrig.Transport) bool { return Transport(t) == l.transport }
+func (l *lyingServer) Carries(t string) bool { return t == l.transport }
 
 func (l *lyingServer) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig, error) {
 	r, err := benchrig.NewRig(p)
@@ -258,7 +259,7 @@ func (l *lyingServer) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig,
 func runLying(t *testing.T, l *lyingServer, cfg Config) Result {
 	t.Helper()
 	l.listen(t)
-	cfg.Endpoints.Transport, cfg.Warmup, cfg.Drain = l.transport, -1, cmp.Or(cfg.Drain, lostWait)
+	cfg.Transport, cfg.Warmup, cfg.Drain = l.transport, -1, cmp.Or(cfg.Drain, lostWait)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	l.whole = cancel
@@ -279,23 +280,23 @@ func runLying(t *testing.T, l *lyingServer, cfg Config) Result {
 	return r
 }
 
-var connected = []Transport{TransportDTLS, TransportWS, TransportWSS}
+var connected = []string{benchrig.TransportDTLS, benchrig.TransportWS, benchrig.TransportWSS}
 
 // TestLossByTransport: what the relay loses is counted, and is the server's.
 func TestLossByTransport(t *testing.T) {
 	t.Parallel()
 	for _, transport := range connected {
-		t.Run(string(transport), func(t *testing.T) {
+		t.Run(transport, func(t *testing.T) {
 			t.Parallel()
 			l := &lyingServer{transport: transport, forget: func(n int) bool { return n%4 == 0 }}
-			r := runLying(t, l, Config{Matches: 3, Rate: 300, Duration: time.Second})
+			r := runLying(t, l, Config{Load: Load{Matches: 3, Rate: 300, Duration: time.Second}})
 			// On a busy machine a datagram may be lost before it comes to the server, too.
 			within2(t, "lost", r.Lost, r.Sent-uint64(l.forwarded))
 			if r.Lost < uint64(l.lost) || l.lost < int(r.Sent)/10 {
 				t.Errorf("lost: %d of %d, the server lost %d", r.Lost, r.Sent, l.lost)
 			}
 			within2(t, "in the latency", r.Latency.Lost, r.Offered-r.Delivered)
-			if r.Latency.P90 != Never || !r.CausedBy(LimitServer) || r.Duplicated+r.Corrupt+r.Misdelivered != 0 {
+			if r.Latency.P90 != figures.Lost || !r.CausedBy(limitServer) || r.Duplicated+r.Corrupt+r.Misdelivered != 0 {
 				t.Errorf("p90 %v, causes %+v, result %+v", r.Latency.P90, r.Causes, r)
 			}
 		})
@@ -306,19 +307,19 @@ func TestLossByTransport(t *testing.T) {
 // what is not sent is the server's.
 func TestBlockedByTransport(t *testing.T) {
 	t.Parallel()
-	for _, transport := range []Transport{TransportWS, TransportWSS} {
-		t.Run(string(transport), func(t *testing.T) {
+	for _, transport := range []string{benchrig.TransportWS, benchrig.TransportWSS} {
+		t.Run(transport, func(t *testing.T) {
 			t.Parallel()
 			const read = 100
 			l := &lyingServer{transport: transport, stop: func(n int) bool { return n > read }}
 			r := runLying(t, l, Config{
-				Matches: 1, Rate: 6000, Payload: 1400, Direction: DirectionUp, Duration: 6 * time.Second, Drain: time.Second,
+				Load: Load{Matches: 1, Rate: 6000, Payload: 1400, Direction: directionUp, Duration: 6 * time.Second, Drain: time.Second},
 			})
 			c := r.Connections
 			if r.Blocked == 0 || c.Waited == 0 || c.WindowClosed < 100*time.Millisecond || c.Backlogged != 0 && r.Valid || r.SendFailed != 0 {
 				t.Errorf("blocked %d, failed %d, connections %+v", r.Blocked, r.SendFailed, c)
 			}
-			if r.Delivered != read || !r.CausedBy(LimitServer) {
+			if r.Delivered != read || !r.CausedBy(limitServer) {
 				t.Errorf("%d delivered, causes %+v", r.Delivered, r.Causes)
 			}
 			if lag := r.Generator.Lag.Max; lag > 5*time.Second { // One that waited would have nearly the whole run.
@@ -333,7 +334,7 @@ func TestBlockedByTransport(t *testing.T) {
 func TestRestartByTransport(t *testing.T) {
 	t.Parallel()
 	for _, transport := range connected {
-		t.Run(string(transport), func(t *testing.T) {
+		t.Run(transport, func(t *testing.T) {
 			t.Parallel()
 			const endpoints = 6
 			restarted := false
@@ -344,18 +345,18 @@ func TestRestartByTransport(t *testing.T) {
 			}}
 			// The run ends when all is well again. Over DTLS three keep-alives without an answer say that it is not.
 			r := runLying(t, l, Config{
-				Matches: 3, Rate: 300, Duration: time.Minute, Drain: time.Second, Endpoints: EndpointConfig{Keepalive: time.Second},
+				Load: Load{Matches: 3, Rate: 300, Duration: time.Minute, Drain: time.Second, Keepalive: time.Second},
 			})
 			v := r.Recovery
 			if v == nil || v.Endpoints != endpoints || v.Bound != endpoints || v.Latency.Samples < endpoints {
 				t.Fatalf("recovery %+v, errors %v", v, r.Errors)
 			}
-			if c := r.Connections; transport != TransportDTLS && (c.Ended < endpoints || c.Opened < endpoints) {
+			if c := r.Connections; transport != benchrig.TransportDTLS && (c.Ended < endpoints || c.Opened < endpoints) {
 				t.Errorf("connections %+v", c)
 			}
 			// A gap begins with the first datagram after the last arrival, which may be late.
 			least := downFor/2 - r.Generator.Lag.Max
-			if r.Gaps.Longest < least || r.Gaps.Endpoint < least || !r.CausedBy(LimitServer) {
+			if r.Gaps.Longest < least || r.Gaps.Endpoint < least || !r.CausedBy(limitServer) {
 				t.Errorf("gaps %+v, want %v, causes %+v", r.Gaps, least, r.Causes)
 			}
 		})

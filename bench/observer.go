@@ -33,7 +33,7 @@ type reading struct {
 
 func newObserver(g *generator, serverPID int) *observer {
 	marks := []int64{g.times.measure, g.times.end}
-	if g.cfg.Shape == ShapeIdle {
+	if g.cfg.Shape == shapeIdle {
 		marks = []int64{g.times.idle, g.times.measure}
 	}
 	return &observer{
@@ -50,7 +50,7 @@ const progressInterval = 100 * time.Millisecond
 func (o *observer) Run(ctx context.Context) {
 	defer o.reportProgress() // of the seconds that were over after the last look
 	var look <-chan time.Time
-	if o.cfg.Progress.Second != nil {
+	if o.cfg.OnSecond != nil {
 		ticker := time.NewTicker(progressInterval)
 		defer ticker.Stop()
 		look = ticker.C
@@ -81,11 +81,11 @@ func (o *observer) Run(ctx context.Context) {
 }
 
 func (o *observer) reportProgress() {
-	if o.cfg.Progress.Second == nil {
+	if o.cfg.OnSecond == nil {
 		return
 	}
 	for ; o.reported < o.recorder.live.second.Load(); o.reported++ {
-		o.cfg.Progress.Second(o.recorder.secondAt(int(o.reported), o.end))
+		o.cfg.OnSecond(o.recorder.secondAt(int(o.reported), o.end))
 	}
 }
 

@@ -7,25 +7,25 @@ import (
 func (cfg *Config) plan() (benchrig.Plan, error) {
 	p := benchrig.Plan{
 		Matches: cfg.Matches, Players: cfg.Players, Payload: cfg.Payload, Stride: 2,
-		AllowRemote: cfg.Endpoints.AllowRemote, BindRate: cfg.BindRate, Keepalive: cfg.Endpoints.Keepalive,
+		AllowRemote: cfg.AllowRemote, BindRate: cfg.BindRate, Keepalive: cfg.Keepalive,
 		Sockets: min(1+(cfg.endpoints()-1)/socketEndpoints, cfg.Matches), Batch: batch,
-		Transport: benchrig.Transport(cfg.Endpoints.Transport),
+		Transport: cfg.Transport,
 	}
 	if cfg.ownSockets() {
 		p.Sockets, p.Batch = cfg.endpoints(), ownBatch
 	}
 	p.Spare = cfg.spareMatches()
 	p.Matches += p.Spare
-	if cfg.Players > 1 || cfg.Shape == ShapeStar {
+	if cfg.Players > 1 || cfg.Shape == shapeStar {
 		p.Stride = 256
 	}
-	if err := p.Place(cfg.Endpoints.Sources); err != nil {
+	if err := p.Place(cfg.Sources); err != nil {
 		return p, err
 	}
 	for m := range p.Matches {
 		p.Flows = append(p.Flows, cfg.links(m)...)
 	}
-	if cfg.Shape != ShapeStar { // Due times are spread evenly.
+	if cfg.Shape != shapeStar { // Due times are spread evenly.
 		for i := range p.Flows {
 			p.Flows[i].Group = i
 		}
@@ -34,10 +34,10 @@ func (cfg *Config) plan() (benchrig.Plan, error) {
 }
 
 func (cfg *Config) spareMatches() int {
-	if cfg.Churn.ReplaceRate == 0 {
+	if cfg.ReplaceRate == 0 {
 		return 0
 	}
-	return int(cfg.Churn.ReplaceRate*spareTime) + newMatches
+	return int(cfg.ReplaceRate*spareTime) + newMatches
 }
 
 func (cfg *Config) liveFlows(p *benchrig.Plan) int {
@@ -48,12 +48,12 @@ func (cfg *Config) liveFlows(p *benchrig.Plan) int {
 // tick has it.
 func (cfg *Config) links(m int) (links []benchrig.Link) {
 	host := m * (1 + cfg.Players)
-	if cfg.Direction != DirectionDown {
+	if cfg.Direction != directionDown {
 		for j := 1; j <= cfg.Players; j++ {
 			links = append(links, benchrig.Link{From: host + j, To: host, Group: m})
 		}
 	}
-	if cfg.Direction != DirectionUp {
+	if cfg.Direction != directionUp {
 		for j := 1; j <= cfg.Players; j++ {
 			links = append(links, benchrig.Link{From: host, To: host + j, Group: m})
 		}

@@ -140,7 +140,7 @@ func readSystem() (s systemSample) {
 }
 
 // systemUse returns what happened on the machine: times from a to b, drops from c to d.
-func systemUse(a, b, c, d systemSample) System {
+func systemUse(a, b, c, d systemSample) system {
 	span := func(from, to float64) time.Duration {
 		return time.Duration(max(to-from, 0) * float64(time.Second)).Round(clockTick)
 	}
@@ -150,7 +150,7 @@ func systemUse(a, b, c, d systemSample) System {
 		}
 		return uint64(max(*to-*from, 0))
 	}
-	return System{
+	return system{
 		User: span(a.cpu.User+a.cpu.Nice, b.cpu.User+b.cpu.Nice), Kernel: span(a.cpu.System, b.cpu.System),
 		Idle: span(a.cpu.Idle+a.cpu.Iowait, b.cpu.Idle+b.cpu.Iowait), Steal: span(a.cpu.Steal, b.cpu.Steal),
 		SoftIRQ:      span(a.cpu.IRQ+a.cpu.SoftIRQ, b.cpu.IRQ+b.cpu.SoftIRQ),

@@ -20,7 +20,7 @@ func TestSystemUse(t *testing.T) {
 	b := systemSample{cpu: procfs.CPUStat{User: 0.2, Nice: 0.02, System: 0.08, Idle: 1.5, Iowait: 0.04, IRQ: 0.02, SoftIRQ: 0.09, Steal: 0.01}}
 	c := systemSample{udp: procfs.Udp{RcvbufErrors: number(5), NoPorts: number(0)}}
 	d := systemSample{udp: procfs.Udp{RcvbufErrors: number(9), NoPorts: number(2), InErrors: number(3)}}
-	want := System{
+	want := system{
 		User: 110 * time.Millisecond, Kernel: 30 * time.Millisecond, Idle: 520 * time.Millisecond,
 		SoftIRQ: 70 * time.Millisecond, Steal: 10 * time.Millisecond, RcvbufErrors: 4, NoPorts: 2,
 	}
@@ -139,8 +139,8 @@ func TestRunOfAnotherProcess(t *testing.T) {
 	}
 	defer func() { _ = other.Process.Kill(); _ = other.Wait() }()
 	for pid, want := range map[int]bool{other.Process.Pid: true, os.Getpid(): false} {
-		cfg := smallConfig(ShapePairs)
-		cfg.Server.PID, cfg.Duration = pid, time.Second
+		cfg := smallConfig(shapePairs)
+		cfg.ServerPID, cfg.Duration = pid, time.Second
 		r := run(t, cfg, benchrig.Direct{})
 		if _, met := parsed(t, "cpu<1h")[0].Check(&r); r.Server.NoSocket != want || r.Server.IsServer() == want || met == want {
 			t.Errorf("process %d: %+v, condition met %v", pid, r.Server, met)

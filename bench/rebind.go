@@ -6,8 +6,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Recovery is about endpoints whose binding or connection was lost, and made again.
-type Recovery struct {
+// recovery is about endpoints whose binding or connection was lost, and made again.
+type recovery struct {
 	Endpoints uint64 `json:"endpoints"` // that got an ERROR 3, or whose connection ended
 	Bound     uint64 `json:"bound"`     // of them, those that are bound again
 	// Latency is from the first ERROR 3, or the end of the connection, to the answer to a BIND.
@@ -76,11 +76,11 @@ func (b *rebinder) answer(ep int32, now int64) {
 	}
 }
 
-func (b *rebinder) report() *Recovery {
+func (b *rebinder) report() *recovery {
 	if b.first == 0 {
 		return nil
 	}
-	return &Recovery{
+	return &recovery{
 		Endpoints: uint64(len(b.state)), Bound: b.bound,
 		Latency: newLatency(b.latency, uint64(len(b.state))-b.bound, true), Duration: time.Duration(max(b.last-b.first, 0)),
 	}

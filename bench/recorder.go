@@ -27,7 +27,7 @@ func newPhases(cfg *Config) phases {
 	p := phases{start: sock.Now() + startDelay, drain: int64(cfg.Drain)}
 	p.measure = p.start + int64(cfg.Warmup)
 	p.end = p.measure + int64(cfg.Duration)
-	if cfg.Shape == ShapeIdle {
+	if cfg.Shape == shapeIdle {
 		p.idle, p.measure = p.measure, p.end
 		p.end += int64(cfg.playTime())
 	}

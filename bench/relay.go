@@ -77,10 +77,10 @@ func (r *Relay) dropText() string {
 }
 
 func (cfg *Config) readMetrics(ctx context.Context) (string, error) {
-	if cfg.Server.Metrics == nil {
+	if cfg.Metrics == nil {
 		return "", nil
 	}
-	page, err := cfg.Server.Metrics(ctx)
+	page, err := cfg.Metrics(ctx)
 	if err != nil {
 		return "", fmt.Errorf("bench: metrics of the relay: %w", err)
 	}

@@ -56,10 +56,10 @@ func TestRunWithMetrics(t *testing.T) {
 		"before": {[]string{metricsBefore}, 0, false},
 		"none":   {nil, 0, true},
 	} {
-		cfg := smallConfig(ShapePairs)
+		cfg := smallConfig(shapePairs)
 		cfg.Duration = 10 * time.Millisecond
 		pages := c.pages
-		cfg.Server.Metrics = func(context.Context) (page string, err error) {
+		cfg.Metrics = func(context.Context) (page string, err error) {
 			if len(pages) == 0 {
 				return "", gone
 			}

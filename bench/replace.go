@@ -93,19 +93,19 @@ type replacer struct {
 	timeouts   []silentMatch // in order
 	lastCheck  int64
 
-	result           Replacement
+	result           replacement
 	bind, ready, end *hdrhistogram.Histogram
 }
 
 func newReplacer(cfg *Config, d benchrig.Dialect, g *generator) *replacer {
 	dialect, ok := d.(benchrig.Replacer)
-	if cfg.Churn.ReplaceRate == 0 || !ok {
+	if cfg.ReplaceRate == 0 || !ok {
 		return nil
 	}
 	p := &g.rig.Plan
 	r := &replacer{
 		rig: g.rig, times: &g.times, recorder: g.recorder, sender: &g.sender,
-		reserver: newMatchReserver(dialect, p.Players, cfg.Churn.ReplaceRate),
+		reserver: newMatchReserver(dialect, p.Players, cfg.ReplaceRate),
 		perEnd:   1 + p.Players, perFlow: len(p.Flows) / p.Matches,
 		slots: make([]matchSlot, p.Matches), ended: make([]bool, p.Len()), lastActive: make([]int64, p.Len()),
 		bind: newHistogram(3), ready: newHistogram(3), end: newHistogram(3),
@@ -203,7 +203,7 @@ func (r *matchReserver) reserve(ctx context.Context, due int64) {
 }
 
 // report fills in what became of the calls when Run has ended. Matches that wait have failed.
-func (r *matchReserver) report(to *Replacement) {
+func (r *matchReserver) report(to *replacement) {
 	to.Rate, to.Offered, to.Refused, to.Reason = r.rate, r.offered.Load(), r.refused.Load(), r.reason
 	to.Failed += uint64(len(r.reserved))
 	to.Reserve, to.Lag = newLatency(r.latency, to.Refused, false), newLatency(r.lag, 0, false)
@@ -377,7 +377,7 @@ func (r *replacer) check(now int64) {
 	}
 }
 
-func (r *replacer) report() *Replacement {
+func (r *replacer) report() *replacement {
 	if r == nil {
 		return nil
 	}

@@ -14,14 +14,11 @@ const ResultVersion = 2
 // are its own. Unless a field says otherwise, it counts datagrams that were due in the measured
 // interval.
 type Result struct {
-	Version int       `json:"version"` // ResultVersion
-	Name    string    `json:"name"`    // Config.Label.Name: the label of this run in tables and the plot
+	Version int `json:"version"` // ResultVersion
+	Label
 	Started time.Time `json:"started"` // when the measured interval began, UTC
-	Command []string  `json:"command,omitempty"`
-	Commit  string    `json:"commit,omitempty"`
 	Machine Machine   `json:"machine"`
 	Dialect string    `json:"dialect"` // Dialect.Name: "ferry", "swap", ...
-	Limits  string    `json:"limits"`  // Config.Label.Limits
 	// Setup is the cost of making all endpoints ready: Duration, and the server's memory before and after
 	// it (RSSBefore, RSSAfter).
 	Setup setup `json:"setup"`
@@ -50,24 +47,25 @@ type Result struct {
 	Gaps      *Gaps    `json:"gaps,omitempty"`  // nil: nothing was due
 	Latency   Latency  `json:"latency"`         // from the intended send time to the arrival
 	Seconds   []Second `json:"seconds"`         // the whole run by the clock, warm-up and drain included
-	Relay     *Relay   `json:"relay,omitempty"` // nil without Config.Server.Metrics
+	Relay     *Relay   `json:"relay,omitempty"` // nil without Config.Metrics
 	// Server is the server's use of the machine over the measured interval, or the silence of the shape
 	// idle: PerDatagram (ns of processor time), Run, User, System, Wait, RSS, Threads. Zero without
-	// Config.Server.PID.
+	// Config.ServerPID.
 	Server    process   `json:"server"`
 	Generator Generator `json:"generator"`
 	// Connections is about those of a transport over TCP, else nil; whole run.
 	Connections *Connections `json:"connections,omitempty"`
-	System      System       `json:"system"`
+	// System has counters of the whole machine: the processors' times, and drops of UDP sockets.
+	System system `json:"system"`
 
-	Binds      *Calls     `json:"binds,omitempty"` // with Config.BindRate
-	Keepalives Keepalives `json:"keepaliveStats"`
+	Binds      *Calls     `json:"binds,omitempty"` // with Load.BindRate
+	Keepalives keepalives `json:"keepaliveStats"`  // Sent, Answered, Latency
 
 	Churn *Churn `json:"churn,omitempty"` // shape churn only
-	// Recovery is about endpoints that were bound again. Nil: none.
-	Recovery *Recovery `json:"recovery,omitempty"`
-	// Replaced is about matches that came and went, with Config.Churn.ReplaceRate.
-	Replaced *Replacement `json:"replaced,omitempty"`
+	// Recovery is about endpoints that were bound again: Endpoints, Bound, Latency, Duration. Nil: none.
+	Recovery *recovery `json:"recovery,omitempty"`
+	// Replaced counts matches that came and went, with Load.ReplaceRate, and has the latency of each step.
+	Replaced *replacement `json:"replaced,omitempty"`
 	Search   *Search      `json:"search,omitempty"` // runs of FindMax only
 
 	// Errors counts unexpected packets and other failures by name; whole run.
@@ -92,36 +90,10 @@ type Machine struct {
 	Governor string `json:"governor"` // cpufreq governor, empty if there is none
 }
 
-// Load repeats the Config.
-type Load struct {
-	Shape     Shape         `json:"shape"`
-	Transport Transport     `json:"transport"` // empty in older results: udp over ipv4
-	Family    Family        `json:"family"`
-	Direction Direction     `json:"direction"`
-	Matches   int           `json:"matches"`
-	Players   int           `json:"players"` // per match, the host not counted
-	Endpoints int           `json:"endpoints"`
-	Flows     int           `json:"flows"`
-	Rate      float64       `json:"rate"`    // datagrams/s in all, 0 in a closed loop
-	Window    int           `json:"window"`  // per flow, 0 in an open loop
-	Payload   int           `json:"payload"` // bytes, without the dialect's header
-	Duration  time.Duration `json:"durationNs"`
-	Warmup    time.Duration `json:"warmupNs"`
-	Drain     time.Duration `json:"drainNs"`
-	Keepalive time.Duration `json:"keepaliveNs"` // negative: never
-	Pinned    bool          `json:"pinned"`
-	CPU       int           `json:"cpu"` // of the generator's thread, if pinned
-
-	BindRate float64 `json:"bindRate"`
-	ChurnLoad
-
-	Traffic string `json:"traffic,omitempty"` // that of Config; Payload is its largest size then
-}
-
 // setup has the cost of making all endpoints ready.
 type setup struct {
 	Duration  time.Duration `json:"durationNs"`
-	RSSBefore uint64        `json:"rssBefore"` // of the server, bytes; 0 without Config.Server.PID
+	RSSBefore uint64        `json:"rssBefore"` // of the server, bytes; 0 without Config.ServerPID
 	RSSAfter  uint64        `json:"rssAfter"`
 }
 
@@ -175,8 +147,8 @@ type Generator struct {
 	Drops uint64 `json:"drops"`
 }
 
-// System has the counters of the whole machine over the measured interval.
-type System struct {
+// system has the counters of the whole machine over the measured interval.
+type system struct {
 	// Times of all processors together, in the tick's resolution (/proc/stat).
 	User    time.Duration `json:"userNs"`
 	Kernel  time.Duration `json:"kernelNs"`
@@ -195,7 +167,7 @@ type System struct {
 	Shared *uint64 `json:"sharedProcessor,omitempty"`
 }
 
-func (s *System) share(d time.Duration) float64 {
+func (s *system) share(d time.Duration) float64 {
 	return float64(d) / float64(max(s.User+s.Kernel+s.SoftIRQ+s.Steal+s.Idle, 1))
 }
 
@@ -212,9 +184,9 @@ type Churn struct {
 	Steps []step `json:"steps"`
 }
 
-// Replacement counts matches that fell silent and new ones in their place. An end is that
+// replacement counts matches that fell silent and new ones in their place. An end is that
 // of the allocation of an endpoint, which the relay reports to it by ERROR 1.
-type Replacement struct {
+type replacement struct {
 	Rate       float64 `json:"rate"`             // matches/s that were due
 	Offered    uint64  `json:"offered"`          // matches for which the API was asked
 	Refused    uint64  `json:"refused"`          // of those, by the API
@@ -241,24 +213,12 @@ type step struct {
 }
 
 func newResult(cfg *Config, d benchrig.Dialect, p *benchrig.Plan) Result {
-	return Result{
-		Version: ResultVersion, Name: cfg.Label.Name, Command: cfg.Label.Command, Commit: cfg.Label.Commit,
-		Started: time.Now().UTC().Truncate(time.Millisecond),
-		Machine: thisMachine(), Dialect: d.Name(), Limits: cfg.Label.Limits,
-		Load: cfg.load(p),
+	r := Result{
+		Version: ResultVersion, Label: cfg.Label, Load: cfg.Load,
+		Started: time.Now().UTC().Truncate(time.Millisecond), Machine: thisMachine(), Dialect: d.Name(),
 	}
-}
-
-func (cfg *Config) load(p *benchrig.Plan) Load {
-	return Load{
-		Shape: cfg.Shape, Transport: cfg.Endpoints.Transport, Family: cfg.Endpoints.Family, Direction: cfg.Direction,
-		Matches: cfg.Matches, Players: cfg.Players,
-		Endpoints: p.Len() - p.Spare*(1+p.Players), Flows: cfg.liveFlows(p),
-		Rate: cfg.Rate, Window: cfg.Window, Payload: cfg.Payload,
-		Duration: cfg.Duration, Warmup: cfg.Warmup, Drain: cfg.Drain, Keepalive: cfg.Endpoints.Keepalive,
-		Pinned: cfg.Generator.Pin, CPU: cfg.Generator.CPU,
-		BindRate: cfg.BindRate, ChurnLoad: cfg.Churn, Traffic: cfg.Traffic,
-	}
+	r.Load.Endpoints, r.Load.Flows = p.Len()-p.Spare*(1+p.Players), cfg.liveFlows(p)
+	return r
 }
 
 func (g *generator) collect(r *Result, o *observer) {

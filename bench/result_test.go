@@ -8,9 +8,9 @@ import (
 )
 
 func TestFindCauses(t *testing.T) {
-	open, closed := Config{Rate: 1000}, Config{Window: 8}
+	open, closed := Config{Load: Load{Rate: 1000}}, Config{Load: Load{Window: 8}}
 	late := Generator{Lag: Latency{P99: 5 * time.Millisecond}}
-	busy := System{User: 20, Kernel: 30, SoftIRQ: 10, Idle: 40}
+	busy := system{User: 20, Kernel: 30, SoftIRQ: 10, Idle: 40}
 
 	for name, test := range map[string]struct {
 		r    Result
@@ -27,21 +27,21 @@ func TestFindCauses(t *testing.T) {
 		"all that can be": {Result{
 			Lost: 9, SendFailed: 1, Unsent: 1, Generator: Generator{Drops: 1, Lag: late.Lag},
 		}, open, "generator generator generator generator server"},
-		"steal": {Result{System: System{Steal: 2, Idle: 98}}, open, "machine"},
+		"steal": {Result{System: system{Steal: 2, Idle: 98}}, open, "machine"},
 		"neighbours": {Result{Measured: time.Second, System: busy, Server: process{PID: 1, Run: 10},
 			Generator: Generator{Process: process{Run: 20}}}, open, "machine"},
 		"only these two": {Result{Measured: time.Second, System: busy, Server: process{PID: 1, Run: 25},
 			Generator: Generator{Process: process{Run: 21}}}, open, ""},
 		"another process":    {Result{Measured: time.Second, System: busy, Server: process{PID: 1, Run: 10, NoSocket: true}}, open, ""},
 		"no server":          {Result{Measured: time.Second, System: busy, Generator: Generator{Process: process{Run: 20}}}, open, ""},
-		"little steal":       {Result{System: System{Steal: 1, Idle: 999}}, open, ""},
-		"a tick takes long":  {Result{Generator: late, Load: Load{Flows: 20}}, Config{Rate: 1000, Shape: ShapeStar}, ""},
-		"a tick too long":    {Result{Generator: late, Load: Load{Flows: 4}}, Config{Rate: 1000, Shape: ShapeStar}, "generator"},
+		"little steal":       {Result{System: system{Steal: 1, Idle: 999}}, open, ""},
+		"a tick takes long":  {Result{Generator: late, Load: Load{Flows: 20}}, Config{Load: Load{Rate: 1000, Shape: shapeStar}}, ""},
+		"a tick too long":    {Result{Generator: late, Load: Load{Flows: 4}}, Config{Load: Load{Rate: 1000, Shape: shapeStar}}, "generator"},
 		"late BINDs":         {Result{Binds: &Calls{Lag: Latency{P99: 2 * time.Millisecond}}}, open, "generator"},
 		"late sessions":      {Result{Churn: &Churn{Lag: late.Lag}}, open, ""},
 		"later sessions":     {Result{Churn: &Churn{Lag: Latency{Max: time.Second}}}, Config{}, "generator"},
-		"late calls":         {Result{Replaced: &Replacement{Lag: Latency{P99: time.Second}}}, open, "generator"},
-		"one processor":      {Result{System: System{Shared: new(uint64)}}, open, "machine"},
+		"late calls":         {Result{Replaced: &replacement{Lag: Latency{P99: time.Second}}}, open, "generator"},
+		"one processor":      {Result{System: system{Shared: new(uint64)}}, open, "machine"},
 		"closed, time left":  {Result{Generator: Generator{Busy: 0.5}}, closed, "server"},
 		"closed, none left":  {Result{Generator: Generator{Busy: 0.99}}, closed, "generator"},
 		"closed, late start": {Result{Generator: late}, closed, "server"},
@@ -56,7 +56,7 @@ func TestFindCauses(t *testing.T) {
 				t.Errorf("%s: %s without a reason", name, c.Limit)
 			}
 		}
-		if sides := strings.Join(got, " "); sides != test.want || r.Valid == (r.CausedBy(LimitGenerator) || r.CausedBy(LimitMachine)) {
+		if sides := strings.Join(got, " "); sides != test.want || r.Valid == (r.CausedBy(limitGenerator) || r.CausedBy(limitMachine)) {
 			t.Errorf("%s: %v, valid %v, want %s", name, r.Causes, r.Valid, test.want)
 		}
 	}
@@ -72,7 +72,7 @@ func TestReasonsAreReadable(t *testing.T) {
 		}
 	}
 	r := Result{Generator: Generator{Lag: Latency{P99: 1_234_567}}}
-	if r.findCauses(&Config{Rate: 1000}); !strings.Contains(r.Reasons(LimitGenerator), " 1.23ms late") {
+	if r.findCauses(&Config{Load: Load{Rate: 1000}}); !strings.Contains(r.Reasons(limitGenerator), " 1.23ms late") {
 		t.Errorf("%v", r.Causes)
 	}
 }

@@ -39,8 +39,8 @@ type testbed struct {
 func openTestbed(ctx context.Context, cfg Config, d Dialect) (*testbed, Result, error) {
 	b, res, err := openTestbedOf(ctx, cfg, d)
 	other, ok := errors.AsType[*benchrig.FamilyError](err)
-	if e := &cfg.Endpoints; ok && e.Family == "" && !e.Sources.IsValid() {
-		e.Family = Family(other.Has)
+	if ok && cfg.Family == "" && !cfg.Sources.IsValid() {
+		cfg.Family = other.Has
 		return openTestbedOf(ctx, cfg, d)
 	}
 	return b, res, err
@@ -72,8 +72,8 @@ func openTestbedOf(ctx context.Context, cfg Config, d Dialect) (*testbed, Result
 
 func (b *testbed) open(ctx context.Context) (err error) {
 	var before uint64
-	if b.cfg.Server.PID != 0 {
-		if before, err = readRSS(b.cfg.Server.PID); err != nil {
+	if b.cfg.ServerPID != 0 {
+		if before, err = readRSS(b.cfg.ServerPID); err != nil {
 			return err
 		}
 	}
@@ -82,18 +82,18 @@ func (b *testbed) open(ctx context.Context) (err error) {
 		return fmt.Errorf("bench: set up %s: %w", b.dialect.Name(), err)
 	}
 	b.setup = setup{Duration: time.Since(begin), RSSBefore: before}
-	if b.cfg.Server.PID != 0 {
-		b.setup.RSSAfter, err = readRSS(b.cfg.Server.PID)
+	if b.cfg.ServerPID != 0 {
+		b.setup.RSSAfter, err = readRSS(b.cfg.ServerPID)
 	}
 	if err = errors.Join(err, b.rig.Check()); err != nil {
 		return errors.Join(err, b.rig.Close())
 	}
-	if b.cfg.Server.PID != 0 {
+	if b.cfg.ServerPID != 0 {
 		protocol := "udp"
-		if b.cfg.Endpoints.Transport.IsTCP() {
+		if benchrig.IsTCP(b.cfg.Transport) {
 			protocol = "tcp"
 		}
-		owns, known := ownsPort(b.cfg.Server.PID, protocol, b.rig.Flows[0].Dst.Port())
+		owns, known := ownsPort(b.cfg.ServerPID, protocol, b.rig.Flows[0].Dst.Port())
 		b.another = known && !owns
 	}
 	return nil
@@ -108,7 +108,7 @@ func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 	}
 	g := newGenerator(&cfg, b.rig, rand.Uint32())
 	g.replacer = newReplacer(&cfg, b.dialect, g)
-	o := newObserver(g, cfg.Server.PID)
+	o := newObserver(g, cfg.ServerPID)
 	clock := time.Now().Add(-time.Duration(sock.Now()))
 	res.Started = clock.Add(time.Duration(g.times.measure)).UTC().Truncate(time.Millisecond)
 
@@ -147,7 +147,7 @@ func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 	res.Setup = b.setup
 	g.collect(&res, o)
 	res.Server.NoSocket = b.another && res.Server.PID != 0
-	if cfg.Server.Metrics != nil {
+	if cfg.Metrics != nil {
 		after, err := cfg.readMetrics(context.WithoutCancel(ctx))
 		if res.Relay = newRelay(metrics, after); err != nil { // It may have ended with the run.
 			res.Relay = newRelay("", metrics)

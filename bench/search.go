@@ -29,7 +29,7 @@ var (
 // of Run, ErrNoRate and ErrNoValidRun.
 func FindMax(ctx context.Context, cfg Config, d Dialect, criterion []Threshold) (Result, []Result, error) {
 	cfg.Rate = cmp.Or(cfg.Rate, findStart)
-	if cfg.Window != 0 || len(criterion) == 0 || cfg.Shape == ShapeChurn {
+	if cfg.Window != 0 || len(criterion) == 0 || cfg.Shape == shapeChurn {
 		return Result{}, nil, fmt.Errorf("%w: FindMax is for open loops with a criterion, and not for churn", ErrConfig)
 	}
 	b, res, err := openTestbed(ctx, cfg, d)
@@ -62,8 +62,8 @@ func (b *testbed) findMax(ctx context.Context, criterion []Threshold) (best Resu
 		if passed {
 			best = r
 		}
-		if b.cfg.Progress.Run != nil {
-			b.cfg.Progress.Run(r)
+		if b.cfg.OnRun != nil {
+			b.cfg.OnRun(r)
 		}
 		s.recordOutcome(passed, r.blame())
 		if valid = valid || r.Valid || len(Missed(nil, &r)) > 0; !valid && s.runs == findInvalid {
@@ -90,7 +90,7 @@ func (b *testbed) runNext(ctx context.Context, s *search, criterion []Threshold)
 	for _, t := range Missed(criterion, &r) {
 		note.Missed = append(note.Missed, t.String())
 	}
-	if r.CausedBy(LimitGenerator) {
+	if r.CausedBy(limitGenerator) {
 		note.Missed = append(note.Missed, "all sent in time")
 	}
 	switch {
@@ -106,7 +106,7 @@ func (b *testbed) runNext(ctx context.Context, s *search, criterion []Threshold)
 // blame returns what failed in a run that did not pass. What the server lost is proof even
 // if the generator was late too, so that no late generator hides it.
 func (r *Result) blame() cause {
-	c := cause{generator: r.Reasons(LimitGenerator)}
+	c := cause{generator: r.Reasons(limitGenerator)}
 	c.server = c.generator == "" || ratio(r.lostByServer()+r.Blocked, r.Sent+r.Blocked) > findLoss
 	return c
 }
@@ -148,7 +148,7 @@ type found struct {
 	// higher rate to be too high for the server. Reason is a sentence with the reason.
 	AtLeast bool    `json:"atLeast"`
 	Reason  string  `json:"reason"`
-	Limit   Limit   `json:"limit"`  // the side that failed above Rate
+	Limit   string  `json:"limit"`  // the side that failed above Rate
 	Failed  float64 `json:"failed"` // the lowest rate above it that failed, 0 = none did
 	Runs    int     `json:"runs"`
 }
@@ -266,18 +266,18 @@ func (s *search) chooseNext() {
 
 func (s *search) found(reason string) *found {
 	fail := s.fail()
-	f := &found{Rate: s.pass, Failed: fail.rate, Runs: s.runs, Limit: LimitServer, AtLeast: true, Reason: reason}
+	f := &found{Rate: s.pass, Failed: fail.rate, Runs: s.runs, Limit: limitServer, AtLeast: true, Reason: reason}
 	switch {
 	case fail.rate == 0:
-		f.Limit = LimitNone
+		f.Limit = limitNone
 	case !fail.cause.server:
-		f.Limit = LimitGenerator
+		f.Limit = limitGenerator
 	}
 	switch {
 	case reason != "":
-	case f.Limit == LimitNone:
+	case f.Limit == limitNone:
 		f.Reason = "No rate failed."
-	case f.Limit == LimitGenerator:
+	case f.Limit == limitGenerator:
 		f.Reason = fmt.Sprintf("At %.0f/s the generator was the limit. %s", fail.rate, fail.cause.generator)
 	case !s.near():
 		f.Reason = fmt.Sprintf("It ended after %d runs; %.0f/s failed.", s.runs, fail.rate)

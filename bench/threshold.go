@@ -9,51 +9,50 @@ import (
 	"strconv"
 	"strings"
 	"time"
-)
 
-// ErrThreshold is wrapped by the errors of ParseThresholds.
-var ErrThreshold = errors.New("bench: invalid threshold")
+	"github.com/ferryrelay/ferry/internal/benchrig/figures"
+)
 
 // Threshold is a condition that a Result has to meet, such as p99 < 5ms.
 type Threshold struct {
-	Text  string // as it was written
-	Name  string // a name of ParseThresholds
-	Op    string // "<", "<=", ">" or ">="
-	Value float64
+	text  string // as it was written
+	name  string // a name of ParseThresholds
+	op    string // "<", "<=", ">" or ">="
+	value float64
 }
 
 // validity is the name of the condition that a run is valid.
 const validity = "valid"
 
-// quantities are what the names of thresholds stand for: the text of a value, and the value of a
-// result, which is false if it was not measured.
+// quantities are what the names of thresholds stand for: the value of a result, which is false if it
+// was not measured.
 var quantities = map[string]struct {
-	parse func(string) (float64, error)
-	of    func(*Result) (value float64, measured bool)
+	unit figures.Unit
+	of   func(*Result) (value float64, measured bool)
 }{
-	"mean": {parseDuration, func(r *Result) (float64, bool) { return measuredTime(r.Latency.withLost(r.Latency.Mean)) }},
-	"p50":  {parseDuration, func(r *Result) (float64, bool) { return measuredTime(r.Latency.P50) }},
-	"p90":  {parseDuration, func(r *Result) (float64, bool) { return measuredTime(r.Latency.P90) }},
-	"p99":  {parseDuration, func(r *Result) (float64, bool) { return measuredTime(r.Latency.P99) }},
-	"p999": {parseDuration, func(r *Result) (float64, bool) { return measuredTime(r.Latency.P999) }},
-	"max":  {parseDuration, func(r *Result) (float64, bool) { return measuredTime(r.Latency.withLost(r.Latency.Max)) }},
-	"gap": {parseDuration, func(r *Result) (float64, bool) {
+	"mean": {figures.Time, func(r *Result) (float64, bool) { return measuredTime(r.Latency.withLost(r.Latency.Mean)) }},
+	"p50":  {figures.Time, func(r *Result) (float64, bool) { return measuredTime(r.Latency.P50) }},
+	"p90":  {figures.Time, func(r *Result) (float64, bool) { return measuredTime(r.Latency.P90) }},
+	"p99":  {figures.Time, func(r *Result) (float64, bool) { return measuredTime(r.Latency.P99) }},
+	"p999": {figures.Time, func(r *Result) (float64, bool) { return measuredTime(r.Latency.P999) }},
+	"max":  {figures.Time, func(r *Result) (float64, bool) { return measuredTime(r.Latency.withLost(r.Latency.Max)) }},
+	"gap": {figures.Time, func(r *Result) (float64, bool) {
 		return float64(cmp.Or(r.Gaps, &Gaps{}).Endpoint), r.Gaps != nil
 	}},
-	"loss":    {parseShare, func(r *Result) (float64, bool) { return r.LossRatio, r.Offered > 0 }},
-	"dup":     {parseShare, func(r *Result) (float64, bool) { return ratio(r.Duplicated, r.Sent), r.Offered > 0 }},
-	"reorder": {parseShare, func(r *Result) (float64, bool) { return ratio(r.Reordered, r.Sent), r.Offered > 0 }},
-	"absent": {parseShare, func(r *Result) (float64, bool) {
+	"loss":    {figures.Share, func(r *Result) (float64, bool) { return r.LossRatio, r.Offered > 0 }},
+	"dup":     {figures.Share, func(r *Result) (float64, bool) { return ratio(r.Duplicated, r.Sent), r.Offered > 0 }},
+	"reorder": {figures.Share, func(r *Result) (float64, bool) { return ratio(r.Reordered, r.Sent), r.Offered > 0 }},
+	"absent": {figures.Share, func(r *Result) (float64, bool) {
 		g := cmp.Or(r.Gaps, &Gaps{})
 		return ratio(g.Absent, g.Endpoints), g.Endpoints > 0
 	}},
-	"misdelivered": {parseShare, func(r *Result) (float64, bool) { return r.damage(r.Misdelivered) }},
-	"corrupt":      {parseShare, func(r *Result) (float64, bool) { return r.damage(r.Corrupt) }},
-	"cpu": {parseDuration, func(r *Result) (float64, bool) {
+	"misdelivered": {figures.Share, func(r *Result) (float64, bool) { return r.damage(r.Misdelivered) }},
+	"corrupt":      {figures.Share, func(r *Result) (float64, bool) { return r.damage(r.Corrupt) }},
+	"cpu": {figures.Time, func(r *Result) (float64, bool) {
 		return r.Server.PerDatagram, r.Server.Datagrams > 0 && r.Server.IsServer()
 	}},
-	"delivered": {parseRate, func(r *Result) (float64, bool) { return r.DeliveredRate, r.Offered > 0 }},
-	"binds":     {parseRate, func(r *Result) (float64, bool) { return cmp.Or(r.Binds, &Calls{}).AnsweredRate, r.Binds != nil }},
+	"delivered": {figures.Rate, func(r *Result) (float64, bool) { return r.DeliveredRate, r.Offered > 0 }},
+	"binds":     {figures.Rate, func(r *Result) (float64, bool) { return cmp.Or(r.Binds, &Calls{}).AnsweredRate, r.Binds != nil }},
 }
 
 // damage returns how many datagrams were damaged in a way, as a share of those sent.
@@ -85,7 +84,7 @@ func ParseThresholds(s string) ([]Threshold, error) {
 		}
 		t, err := parseThreshold(part)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %q: %w", ErrThreshold, part, err)
+			return nil, fmt.Errorf("invalid threshold: %q: %w", part, err)
 		}
 		all = append(all, t)
 	}
@@ -94,7 +93,7 @@ func ParseThresholds(s string) ([]Threshold, error) {
 
 func parseThreshold(s string) (Threshold, error) {
 	if s == validity {
-		return Threshold{Text: s, Name: s}, nil
+		return Threshold{text: s, name: s}, nil
 	}
 	at := strings.IndexAny(s, "<>")
 	if at < 0 {
@@ -109,20 +108,21 @@ func parseThreshold(s string) (Threshold, error) {
 	if !ok {
 		return Threshold{}, fmt.Errorf("no quantity has the name %q", name)
 	}
-	v, err := q.parse(strings.TrimSpace(value))
+	v, err := parseValue(strings.TrimSpace(value), q.unit)
 	if err == nil && (math.IsNaN(v) || math.IsInf(v, 0) || v < 0) {
 		err = errors.New("not a finite value from 0 up")
 	}
-	return Threshold{Text: s, Name: name, Op: op, Value: v}, err
+	return Threshold{text: s, name: name, op: op, value: v}, err
 }
 
-func parseDuration(s string) (float64, error) {
-	d, err := time.ParseDuration(s)
-	return float64(d), err
-}
-
-func parseShare(s string) (float64, error) {
-	if percent, ok := strings.CutSuffix(s, "%"); ok {
+func parseValue(s string, unit figures.Unit) (float64, error) {
+	switch percent, ok := strings.CutSuffix(s, "%"); {
+	case unit == figures.Time:
+		d, err := time.ParseDuration(s)
+		return float64(d), err
+	case unit == figures.Rate:
+		return parseRate(s)
+	case ok:
 		v, err := strconv.ParseFloat(strings.TrimSpace(percent), 64)
 		return v / 100, err
 	}
@@ -141,44 +141,49 @@ func parseRate(s string) (float64, error) {
 	return v * unit, err
 }
 
-// Check returns the value of a result and whether it meets t. What was not
+// Check returns the text of the value of a result, and whether it meets t. What was not
 // measured meets nothing.
-func (t Threshold) Check(r *Result) (value float64, ok bool) {
-	if t.Name == validity {
-		return 0, r.Valid
+func (t Threshold) Check(r *Result) (measured string, ok bool) {
+	if t.name == validity {
+		return "valid " + strconv.FormatBool(r.Valid), r.Valid
 	}
-	q, known := quantities[t.Name]
-	if !known {
-		return math.NaN(), false
+	value, ok := t.check(r)
+	if math.IsNaN(value) {
+		return "not measured", ok
 	}
-	value, measured := q.of(r)
+	return quantities[t.name].unit.Format(value), ok
+}
+
+// check is for all conditions but validity.
+func (t Threshold) check(r *Result) (value float64, ok bool) {
+	value, measured := quantities[t.name].of(r)
 	if !measured {
 		value = math.NaN()
 	}
-	switch t.Op {
+	switch t.op {
 	case "<":
-		ok = value < t.Value
+		ok = value < t.value
 	case "<=":
-		ok = value <= t.Value
+		ok = value <= t.value
 	case ">":
-		ok = value > t.Value
+		ok = value > t.value
 	case ">=":
-		ok = value >= t.Value
+		ok = value >= t.value
 	}
 	return value, ok
 }
 
 // String is the threshold as it was written.
-func (t Threshold) String() string { return t.Text }
+func (t Threshold) String() string { return t.text }
 
 // always are conditions that no result may miss: no relay changes datagrams or gives them to others. The
 // one of an idle run is that all endpoints are still there.
 var always = []Threshold{
-	{Text: "misdelivered<=0", Name: "misdelivered", Op: "<="},
-	{Text: "corrupt<=0", Name: "corrupt", Op: "<="},
+	{text: "misdelivered<=0", name: "misdelivered", op: "<="},
+	{text: "corrupt<=0", name: "corrupt", op: "<="},
 }
 
-var stillThere = Threshold{Text: "absent<=0", Name: "absent", Op: "<="}
+var stillThere = Threshold{text: "absent<=0", name: "absent", op: "<="}
 
 // playedAll reports whether what did not arrive is not the generator's fault, as it may be in a valid run or in
 // one in which it was late.
@@ -195,11 +200,11 @@ func Missed(all []Threshold, r *Result) (missed []Threshold) {
 		}
 	}
 	own := always
-	if r.Load.Shape == ShapeIdle && r.playedAll() {
+	if r.Load.Shape == shapeIdle && r.playedAll() {
 		own = append(slices.Clone(always), stillThere)
 	}
 	for _, t := range own {
-		if v, _ := t.Check(r); v > 0 && !slices.Contains(missed, t) {
+		if v, _ := t.check(r); v > 0 && !slices.Contains(missed, t) {
 			missed = append(missed, t)
 		}
 	}

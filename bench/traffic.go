@@ -32,8 +32,8 @@ func (cfg *Config) setTraffic() (err error) {
 	if cfg.Traffic == "" {
 		return nil
 	}
-	if cfg.Shape != "" || cfg.Direction != "" && cfg.Direction != DirectionBoth || cfg.Payload != 0 || cfg.Window != 0 ||
-		cfg.Churn.ReplaceRate != 0 {
+	if cfg.Shape != "" || cfg.Direction != "" && cfg.Direction != directionBoth || cfg.Payload != 0 || cfg.Window != 0 ||
+		cfg.ReplaceRate != 0 {
 		return fmt.Errorf("%w: Traffic decides Shape, Direction and Payload, and excludes Window and ReplaceRate", ErrConfig)
 	}
 	t := cfg.traffic // of a test
@@ -42,7 +42,7 @@ func (cfg *Config) setTraffic() (err error) {
 			return err
 		}
 	}
-	cfg.traffic, cfg.Shape, cfg.Players = t, ShapeStar, t.players
+	cfg.traffic, cfg.Shape, cfg.Players = t, shapeStar, t.players
 	cfg.Payload = int(slices.MaxFunc(t.datagrams, func(a, b trafficDatagram) int { return cmp.Compare(a.size, b.size) }).size)
 	cfg.Matches = cmp.Or(cfg.Matches, 200)
 	cfg.Rate = cmp.Or(cfg.Rate, t.rate()*float64(cfg.Matches))

@@ -22,7 +22,7 @@ func unevenTraffic() *traffic {
 // them to the datagram, at any speed.
 func TestTrafficSchedule(t *testing.T) {
 	for _, speed := range []float64{0, 1000, 123_456.7} {
-		cfg, err := Config{Traffic: "uneven", traffic: unevenTraffic(), Matches: 7, Rate: speed}.withDefaults(benchrig.Direct{})
+		cfg, err := Config{Load: Load{Traffic: "uneven", Matches: 7, Rate: speed}, traffic: unevenTraffic()}.withDefaults(benchrig.Direct{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,8 @@ func TestTrafficSchedule(t *testing.T) {
 // TestTrafficRun: each datagram arrives with its size, and none of the silent flows has a gap.
 func TestTrafficRun(t *testing.T) {
 	r := run(t, Config{
-		Traffic: "uneven", traffic: unevenTraffic(), Matches: 5, Duration: 700 * time.Millisecond, Warmup: -1, Drain: 2 * time.Second,
+		Load:    Load{Traffic: "uneven", Matches: 5, Duration: 700 * time.Millisecond, Warmup: -1, Drain: 2 * time.Second},
+		traffic: unevenTraffic(),
 	}, benchrig.Direct{Header: benchrig.DefaultHeader})
 	want := uint64(5 * 10 * len(unevenTraffic().datagrams))
 	if r.Offered != want || r.Sent+r.Unsent != want || r.Lost != 0 || r.Corrupt+r.Misdelivered+r.Duplicated != 0 {
@@ -78,7 +79,7 @@ func TestTrafficRun(t *testing.T) {
 			r.Offered, r.Sent, r.Unsent, r.Lost, r.Corrupt, r.Misdelivered, want)
 	}
 	l := r.Load
-	if l.Traffic != "uneven" || l.Payload != 1434 || l.Players != 3 || l.Shape != ShapeStar || l.Flows != 30 {
+	if l.Traffic != "uneven" || l.Payload != 1434 || l.Players != 3 || l.Shape != shapeStar || l.Flows != 30 {
 		t.Errorf("load %+v", l)
 	}
 	if r.Gaps.Endpoints != 5*3 {
@@ -89,11 +90,11 @@ func TestTrafficRun(t *testing.T) {
 // TestTrafficConfig: what contradicts Traffic is an error.
 func TestTrafficConfig(t *testing.T) {
 	for name, change := range map[string]func(*Config){
-		"shape": func(c *Config) { c.Shape = ShapePairs }, "payload": func(c *Config) { c.Payload = 100 },
-		"window": func(c *Config) { c.Window = 1 }, "direction": func(c *Config) { c.Direction = DirectionUp },
-		"replace": func(c *Config) { c.Churn.ReplaceRate = 1 },
+		"shape": func(c *Config) { c.Shape = shapePairs }, "payload": func(c *Config) { c.Payload = 100 },
+		"window": func(c *Config) { c.Window = 1 }, "direction": func(c *Config) { c.Direction = directionUp },
+		"replace": func(c *Config) { c.ReplaceRate = 1 },
 	} {
-		cfg := Config{Traffic: TrafficProfiles()[0]}
+		cfg := Config{Load: Load{Traffic: TrafficProfiles()[0]}}
 		change(&cfg)
 		if _, err := cfg.withDefaults(benchrig.Direct{}); err == nil {
 			t.Errorf("%s: no error", name)

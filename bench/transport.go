@@ -2,57 +2,11 @@ package bench
 
 import (
 	"context"
-	"net/netip"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
-
-// Transport carries datagrams between an endpoint and the relay.
-//
-// Over DTLS each datagram is a record. The generator encrypts and decrypts, in its thread, so
-// that its lag includes that work; what its UDP sockets drop is its own loss, as without DTLS.
-//
-// Over ws and wss each endpoint has a TCP connection, and each datagram is one message, which
-// is written by itself when it is due. The generator never waits for a connection:
-//
-//   - The lag of a datagram ends when the kernel was offered it. What the kernel then has no
-//     room for waits in the generator until there is some. The kernel's buffer is full because
-//     the relay, or the network, does not take what is in it, so this time is not lag. It is in
-//     the latency, and Connections.Waited and Connections.WindowClosed show it.
-//   - If 256 KiB of a connection wait, or the relay has ended it, what is due is not sent. It
-//     counts in Result.Blocked, is lost, and the server is the cause.
-//   - If the generator does not read in time, its receive buffers fill up, and the relay has to
-//     wait or to drop. The kernel counts no drops on such sockets, so the generator looks at
-//     the room that is left when there is more than it reads at once: a buffer that was nearly
-//     full makes the run invalid (Connections.Backlogged).
-//   - An endpoint whose connection ends opens another one and binds again, as clients do, and
-//     so does one over DTLS to which the relay does not reply. Recovery counts from there.
-//   - Memory of the server's process per endpoint does not include that of its sockets, which
-//     is the kernel's.
-type Transport string
-
-const (
-	TransportUDP  Transport = "udp"
-	TransportDTLS Transport = "dtls"
-	TransportWS   Transport = "ws"
-	TransportWSS  Transport = "wss"
-)
-
-// IsTCP reports whether each endpoint has a TCP connection of its own.
-func (t Transport) IsTCP() bool { return benchrig.Transport(t).IsTCP() }
-
-// Family is a family of addresses.
-type Family string
-
-const (
-	FamilyIPv4 Family = "ipv4"
-	FamilyIPv6 Family = "ipv6"
-)
-
-// FamilyOf returns the family of an address.
-func FamilyOf(a netip.Addr) Family { return Family(benchrig.FamilyOf(a)) }
 
 // Connections is about the connections of a run over TCP.
 type Connections struct {
@@ -97,7 +51,7 @@ type silence struct {
 
 // newReconnector returns nil over UDP, which has no connections.
 func newReconnector(g *generator) *reconnector {
-	if g.cfg.Endpoints.Transport == TransportUDP {
+	if g.cfg.Transport == benchrig.TransportUDP {
 		return nil
 	}
 	r := &reconnector{
@@ -106,8 +60,8 @@ func newReconnector(g *generator) *reconnector {
 	if c := g.rig.Connections(); c != nil {
 		r.before = *c
 	}
-	if g.cfg.Endpoints.Transport == TransportDTLS && g.cfg.Endpoints.Keepalive > 0 {
-		r.silence, r.interval = make([]silence, len(g.rig.Endpoints)), max(int64(g.cfg.Endpoints.Keepalive), int64(1e9))
+	if g.cfg.Transport == benchrig.TransportDTLS && g.cfg.Keepalive > 0 {
+		r.silence, r.interval = make([]silence, len(g.rig.Endpoints)), max(int64(g.cfg.Keepalive), int64(1e9))
 		for i := range r.silence {
 			r.silence[i].heard = sock.Now()
 		}

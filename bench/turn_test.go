@@ -38,17 +38,17 @@ func TestTURN(t *testing.T) {
 		cfg    Config
 		server netip.AddrPort
 	}{
-		"pairs":   {Config{Matches: 40}, ipv4},
-		"star":    {Config{Shape: ShapeStar, Matches: 3, Players: 5}, ipv4},
-		"up":      {Config{Shape: ShapeStar, Matches: 2, Players: 3, Direction: DirectionUp}, ipv4},
-		"traffic": {Config{Matches: 2, Traffic: "movement-20p-30hz", Players: 5}, ipv4},
-		"idle":    {Config{Shape: ShapeIdle, Matches: 10, Endpoints: EndpointConfig{Keepalive: 50 * time.Millisecond}}, ipv4},
-		"ipv6":    {Config{Matches: 10, Endpoints: EndpointConfig{Family: FamilyIPv6}}, ipv6},
-		"dtls":    {Config{Matches: 40, Endpoints: EndpointConfig{Transport: TransportDTLS}}, ipv4},
+		"pairs":   {Config{Load: Load{Matches: 40}}, ipv4},
+		"star":    {Config{Load: Load{Shape: shapeStar, Matches: 3, Players: 5}}, ipv4},
+		"up":      {Config{Load: Load{Shape: shapeStar, Matches: 2, Players: 3, Direction: directionUp}}, ipv4},
+		"traffic": {Config{Load: Load{Matches: 2, Traffic: "movement-20p-30hz", Players: 5}}, ipv4},
+		"idle":    {Config{Load: Load{Shape: shapeIdle, Matches: 10, Keepalive: 50 * time.Millisecond}}, ipv4},
+		"ipv6":    {Config{Load: Load{Matches: 10, Family: benchrig.FamilyIPv6}}, ipv6},
+		"dtls":    {Config{Load: Load{Matches: 40, Transport: benchrig.TransportDTLS}}, ipv4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.cfg.Duration = 200 * time.Millisecond
-			if c.cfg.Traffic == "" && c.cfg.Shape != ShapeIdle {
+			if c.cfg.Traffic == "" && c.cfg.Shape != shapeIdle {
 				c.cfg.Rate = 1000
 			}
 			r := runTURN(t, c.cfg, benchrig.TURNConfig{Server: c.server})
@@ -56,7 +56,7 @@ func TestTURN(t *testing.T) {
 				t.Errorf("delivered %d of %d, misdelivered %d, corrupt %d, twice %d, errors %v\n%s",
 					r.Delivered, r.Sent, r.Misdelivered, r.Corrupt, r.Duplicated, r.Errors, log)
 			}
-			if k := r.Keepalives; c.cfg.Shape == ShapeIdle && (k.Answered == 0 || k.Answered > k.Sent || k.Latency.Samples == 0) {
+			if k := r.Keepalives; c.cfg.Shape == shapeIdle && (k.Answered == 0 || k.Answered > k.Sent || k.Latency.Samples == 0) {
 				t.Errorf("keep-alives: %+v", k)
 			}
 		})
@@ -67,7 +67,7 @@ func TestTURN(t *testing.T) {
 func TestTURNRefresh(t *testing.T) {
 	t.Parallel()
 	port, log := testkit.Coturn(t, "--allow-loopback-peers", "--permission-lifetime=1", "--channel-lifetime=1", "--stale-nonce=1")
-	cfg := Config{Matches: 3, Rate: 200, Duration: 4 * time.Second}
+	cfg := Config{Load: Load{Matches: 3, Rate: 200, Duration: 4 * time.Second}}
 	r := runTURN(t, cfg, benchrig.TURNConfig{
 		Server: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port), RefreshAfter: 300 * time.Millisecond,
 	})
@@ -80,7 +80,7 @@ func TestTURNRefresh(t *testing.T) {
 func TestTURNAllocs(t *testing.T) {
 	port, _ := testkit.Coturn(t, "--allow-loopback-peers")
 	turn := benchrig.TURNConfig{Server: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)}
-	runTURN(t, Config{Matches: 1, Rate: 10, Duration: 100 * time.Millisecond}, turn) // It has started.
+	runTURN(t, Config{Load: Load{Matches: 1, Rate: 10, Duration: 100 * time.Millisecond}}, turn) // It has started.
 	turn.User, turn.Password = "u", "p"
-	checkRoundAllocs(t, Config{Matches: 50, Rate: 20_000, Warmup: None, Duration: time.Minute}, benchrig.NewTURN(turn))
+	checkRoundAllocs(t, Config{Load: Load{Matches: 50, Rate: 20_000, Warmup: None, Duration: time.Minute}}, benchrig.NewTURN(turn))
 }

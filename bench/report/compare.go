@@ -10,49 +10,76 @@ import (
 
 	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/internal/base/printable"
+	"github.com/ferryrelay/ferry/internal/benchrig/figures"
 )
 
-// ErrIncomparable is returned for runs whose ratio would have no meaning. The
-// error that wraps it lists the reasons.
-var ErrIncomparable = errors.New("runs cannot be compared")
+// errIncomparable is that of runs whose ratio would have no meaning. The error that wraps it lists the reasons.
+var errIncomparable = errors.New("runs cannot be compared")
 
-// ErrRounds is returned for a list of runs that does not alternate between two
-// sides.
-var ErrRounds = errors.New("runs do not alternate")
+// errRounds is that of a list of runs that does not alternate between two sides.
+var errRounds = errors.New("runs do not alternate")
 
-// Comparison has the figures of two sides on one machine under one load: of one run each, or of
+// Compare writes a table of the ratios of each run to the first. Runs on different machines, and loads that
+// differ in shape, direction, players, traffic, payload or the kind of loop, are an error. It notes other
+// differences, such as the rate or the number of matches.
+func Compare(w io.Writer, runs []bench.Result) (all error) {
+	for i := 1; i < len(runs); i++ {
+		if i > 1 {
+			fmt.Fprintln(w)
+		}
+		c, err := compare(runs[0], runs[i])
+		if err == nil {
+			err = c.Text(w)
+		}
+		all = errors.Join(all, err)
+	}
+	return all
+}
+
+// CompareRounds writes one table about runs in the order A B A B .... An error are runs that do not alternate
+// between two names, and pairs, or runs of one side, that cannot be compared. It ignores pairs during which
+// the machine was disturbed, unless all pairs are such.
+func CompareRounds(w io.Writer, runs []bench.Result) error {
+	c, err := compareRounds(runs)
+	if err != nil {
+		return err
+	}
+	return c.Text(w)
+}
+
+// comparison has the figures of two sides on one machine under one load: of one run each, or of
 // interleaved rounds, A B A B ..., so that drift of the machine affects both sides.
-type Comparison struct {
+type comparison struct {
 	A       string // label of the base
 	B       string
 	Pairs   int           // rounds that were compared; 0: one run of each side
-	Figures []FigureRatio // in the order in which the text of A has them
+	Figures []figureRatio // in the order in which the text of A has them
 	// Warnings are reasons to distrust one of the runs.
 	Warnings []string
 	// Notes are differences between the runs that do not prevent a comparison.
 	Notes []string
 }
 
-// FigureRatio is one figure of both sides. Ratio is that of B/A of each pair, not the ratio of
+// figureRatio is one figure of both sides. Ratio is that of B/A of each pair, not the ratio of
 // the medians, and leaves out pairs in which either was not measured or is 0.
-type FigureRatio struct {
+type figureRatio struct {
 	Name  string
-	Unit  Unit
+	Unit  figures.Unit
 	More  bool // higher is better
-	A, B  Spread
-	Ratio Spread
+	A, B  figures.Spread
+	Ratio figures.Spread
 	// Lost is in how many pairs the figure of a side is a percentile among the lost. There is no ratio then.
 	Lost int
 }
 
 // Verdict returns what the rounds show: which side is better if the interval of the ratio does not
 // hold 1, and that no difference is shown if it does.
-func (f FigureRatio) Verdict() string {
+func (f figureRatio) Verdict() string {
 	switch r := f.Ratio; {
 	case f.Lost > 0:
 		return fmt.Sprintf("lost in %d rounds", f.Lost)
 	case r.N == 0:
-		return dash
+		return figures.Dash
 	case r.Low == 0:
 		return "too few rounds"
 	case r.Low <= 1 && r.High >= 1:
@@ -63,42 +90,34 @@ func (f FigureRatio) Verdict() string {
 	return "B is worse"
 }
 
-func (f FigureRatio) better() string {
+func (f figureRatio) better() string {
 	if f.More {
 		return "higher"
 	}
 	return "lower"
 }
 
-// Compare returns the ratios of b to a. It returns [ErrIncomparable] for runs
-// on different machines, and for loads that differ in shape, direction,
-// alignment, payload or the kind of loop. It notes other differences, such as
-// the rate or the number of matches.
-func Compare(a, b bench.Result) (Comparison, error) {
+func compare(a, b bench.Result) (comparison, error) {
 	if err := checkComparable(a, b); err != nil {
-		return Comparison{}, err
+		return comparison{}, err
 	}
 	names := labels([]bench.Result{a, b})
-	return Comparison{
+	return comparison{
 		A: names[0], B: names[1], Figures: compareFigures([]bench.Result{a, b}), Notes: loadDifferences(a, b),
 		Warnings: append(warnings(names[0], a), warnings(names[1], b)...),
 	}, nil
 }
 
-// CompareRounds compares runs in the order A B A B .... It returns [ErrRounds]
-// if they do not alternate between two names, and [ErrIncomparable] if a pair,
-// or the runs of one side, cannot be compared. It ignores pairs during which
-// the machine was disturbed, unless all pairs are such.
-func CompareRounds(runs []bench.Result) (Comparison, error) {
+func compareRounds(runs []bench.Result) (comparison, error) {
 	if err := checkAlternating(runs); err != nil {
-		return Comparison{}, err
+		return comparison{}, err
 	}
-	out := Comparison{A: label(runs[0]), B: label(runs[1])}
+	out := comparison{A: label(runs[0]), B: label(runs[1])}
 	var calm []bench.Result
 	for i := 0; i < len(runs); i += 2 {
 		for _, pair := range [][2]int{{0, i}, {1, i + 1}, {i, i + 1}} {
 			if err := checkComparable(runs[pair[0]], runs[pair[1]]); err != nil {
-				return Comparison{}, fmt.Errorf("runs %d and %d: %w", pair[0]+1, pair[1]+1, err)
+				return comparison{}, fmt.Errorf("runs %d and %d: %w", pair[0]+1, pair[1]+1, err)
 			}
 		}
 		for _, w := range append(warnings(out.A, runs[i]), warnings(out.B, runs[i+1])...) {
@@ -109,7 +128,7 @@ func CompareRounds(runs []bench.Result) (Comparison, error) {
 				out.Notes = append(out.Notes, n)
 			}
 		}
-		if !runs[i].CausedBy(bench.LimitMachine) && !runs[i+1].CausedBy(bench.LimitMachine) {
+		if !runs[i].CausedBy("machine") && !runs[i+1].CausedBy("machine") {
 			calm = append(calm, runs[i], runs[i+1])
 		}
 	}
@@ -127,11 +146,11 @@ func CompareRounds(runs []bench.Result) (Comparison, error) {
 
 func checkAlternating(runs []bench.Result) error {
 	if len(runs) < 2 || len(runs)%2 != 0 {
-		return fmt.Errorf("%w: %d of them are no pairs", ErrRounds, len(runs))
+		return fmt.Errorf("%w: %d of them are no pairs", errRounds, len(runs))
 	}
 	for i, r := range runs {
 		if first := runs[i%2]; label(r) != label(first) || r.Dialect != first.Dialect {
-			return fmt.Errorf("%w: run %d is %s (%s), where %s (%s) was expected", ErrRounds, i+1,
+			return fmt.Errorf("%w: run %d is %s (%s), where %s (%s) was expected", errRounds, i+1,
 				label(r), printable.Line(r.Dialect), label(first), printable.Line(first.Dialect))
 		}
 	}
@@ -158,7 +177,7 @@ func checkComparable(a, b bench.Result) error {
 		reasons = append(reasons, "different "+d)
 	}
 	if len(reasons) > 0 {
-		return fmt.Errorf("%w: %s", ErrIncomparable, strings.Join(reasons, "; "))
+		return fmt.Errorf("%w: %s", errIncomparable, strings.Join(reasons, "; "))
 	}
 	return nil
 }
@@ -178,11 +197,11 @@ func loadDifferences(a, b bench.Result) []string {
 		{"commit", a.Commit, b.Commit},
 		{"matches", a.Load.Matches, b.Load.Matches},
 		{"flows", a.Load.Flows, b.Load.Flows},
-		{"rate", UnitRate.Format(a.Load.Rate), UnitRate.Format(b.Load.Rate)},
+		{"rate", figures.Rate.Format(a.Load.Rate), figures.Rate.Format(b.Load.Rate)},
 		{"window", a.Load.Window, b.Load.Window},
 		{"duration", a.Load.Duration, b.Load.Duration},
-		{"BINDs", UnitRate.Format(a.Load.BindRate), UnitRate.Format(b.Load.BindRate)},
-		{"sessions", UnitRate.Format(a.Load.SessionRate), UnitRate.Format(b.Load.SessionRate)},
+		{"BINDs", figures.Rate.Format(a.Load.BindRate), figures.Rate.Format(b.Load.BindRate)},
+		{"sessions", figures.Rate.Format(a.Load.SessionRate), figures.Rate.Format(b.Load.SessionRate)},
 		{"pinning", pinningText(a.Load), pinningText(b.Load)},
 		{"wire bytes", a.WireBytes, b.WireBytes},
 		{"toolchain of the generator", a.Machine.Go, b.Machine.Go},
@@ -199,7 +218,7 @@ func differingAspects(aspects []property) (list []string) {
 	for _, s := range aspects {
 		if s.a != s.b {
 			list = append(list, fmt.Sprintf("%s: %s and %s", s.name,
-				printable.Line(cmp.Or(fmt.Sprint(s.a), dash)), printable.Line(cmp.Or(fmt.Sprint(s.b), dash))))
+				printable.Line(cmp.Or(fmt.Sprint(s.a), figures.Dash)), printable.Line(cmp.Or(fmt.Sprint(s.b), figures.Dash))))
 		}
 	}
 	return list
@@ -216,12 +235,12 @@ func warnings(name string, r bench.Result) (list []string) {
 }
 
 // compareFigures returns the figures that both runs of a pair have, of the pairs A B A B ....
-func compareFigures(runs []bench.Result) (list []FigureRatio) {
+func compareFigures(runs []bench.Result) (list []figureRatio) {
 	type values struct{ a, b, pairedA, pairedB []float64 }
 	byName := map[string]*values{}
 	for i := 0; i < len(runs); i += 2 {
-		others := figures(runs[i+1])
-		for _, a := range figures(runs[i]) {
+		others := figuresOf(runs[i+1])
+		for _, a := range figuresOf(runs[i]) {
 			at := slices.IndexFunc(others, func(f figure) bool { return f.Name == a.Name })
 			if at < 0 {
 				continue
@@ -230,7 +249,7 @@ func compareFigures(runs []bench.Result) (list []FigureRatio) {
 			if v == nil {
 				v = &values{}
 				byName[a.Name] = v
-				list = append(list, FigureRatio{Name: a.Name, Unit: a.Unit, More: a.More})
+				list = append(list, figureRatio{Name: a.Name, Unit: a.Unit, More: a.More})
 			}
 			if a.Known {
 				v.a = append(v.a, a.Value)
@@ -245,21 +264,21 @@ func compareFigures(runs []bench.Result) (list []FigureRatio) {
 	}
 	for i := range list {
 		f, v := &list[i], byName[list[i].Name]
-		f.A, f.B = Median(v.a), Median(v.b)
+		f.A, f.B = figures.Median(v.a), figures.Median(v.b)
 		for n := range v.pairedA {
-			if f.Unit.never(v.pairedA[n]) || f.Unit.never(v.pairedB[n]) {
+			if f.Unit.IsLost(v.pairedA[n]) || f.Unit.IsLost(v.pairedB[n]) {
 				f.Lost++
 			}
 		}
 		if f.Lost == 0 {
-			f.Ratio = PairedRatio(v.pairedA, v.pairedB)
+			f.Ratio = figures.PairedRatio(v.pairedA, v.pairedB)
 		}
 	}
 	return list
 }
 
 // Text writes the comparison as a table, warnings first. That of rounds has medians with minimum and maximum.
-func (c Comparison) Text(w io.Writer) error {
+func (c comparison) Text(w io.Writer) error {
 	var b strings.Builder
 	head, how := []string{"", "A", "B", "B/A", "better"}, "ratios are B/A"
 	if c.Pairs > 0 {
@@ -282,7 +301,7 @@ func (c Comparison) Text(w io.Writer) error {
 		}
 		row := []string{printable.Line(f.Name), f.A.Text(f.Unit), f.B.Text(f.Unit), ratio(f.Ratio.Median), f.better()}
 		if c.Pairs > 0 {
-			interval := dash
+			interval := figures.Dash
 			if f.Ratio.Low > 0 {
 				interval = ratio(f.Ratio.Low) + " – " + ratio(f.Ratio.High)
 			}

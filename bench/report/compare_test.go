@@ -3,14 +3,14 @@ package report
 import (
 	"errors"
 	"math"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/benchrig/figures"
 )
 
-func ratioOf(t *testing.T, c Comparison, name string) FigureRatio {
+func ratioOf(t *testing.T, c comparison, name string) figureRatio {
 	t.Helper()
 	for _, f := range c.Figures {
 		if f.Name == name {
@@ -18,11 +18,11 @@ func ratioOf(t *testing.T, c Comparison, name string) FigureRatio {
 		}
 	}
 	t.Fatalf("no figure %q", name)
-	return FigureRatio{}
+	return figureRatio{}
 }
 
 func TestCompare(t *testing.T) {
-	c, err := Compare(sample("base", 1), sample("other", 2))
+	c, err := compare(sample("base", 1), sample("other", 2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestCompare(t *testing.T) {
 			t.Errorf("%s: ratio %v, want %v", name, got, want)
 		}
 	}
-	if len(c.Figures) != len(figures(sample("x", 1))) {
+	if len(c.Figures) != len(figuresOf(sample("x", 1))) {
 		t.Error("not every figure is compared")
 	}
 	if len(c.Notes)+len(c.Warnings) != 0 {
@@ -49,20 +49,20 @@ func TestCompareRefuses(t *testing.T) {
 	}{
 		"machine":   {func(r *bench.Result) { r.Machine.ID = "other" }, "different machines: c0ffee"},
 		"nameless":  {func(r *bench.Result) { r.Machine.ID = "" }, "does not say which machine"},
-		"shape":     {func(r *bench.Result) { r.Load.Shape = bench.ShapeStar }, "different shape: pairs and star"},
+		"shape":     {func(r *bench.Result) { r.Load.Shape = "star" }, "different shape: pairs and star"},
 		"payload":   {func(r *bench.Result) { r.Load.Payload = 1000 }, "different payload: 112 and 1000"},
-		"direction": {func(r *bench.Result) { r.Load.Direction = bench.DirectionUp }, "different direction: both and up"},
+		"direction": {func(r *bench.Result) { r.Load.Direction = "up" }, "different direction: both and up"},
 		"players":   {func(r *bench.Result) { r.Load.Players = 9 }, "different players per match: 1 and 9"},
 		"loop":      {func(r *bench.Result) { r.Load.Window, r.Load.Rate = 4, 0 }, "different loop: open and closed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := sample("b", 1)
 			tc.change(&b)
-			_, err := Compare(sample("a", 1), b)
-			if !errors.Is(err, ErrIncomparable) || !strings.Contains(err.Error(), tc.want) {
+			_, err := compare(sample("a", 1), b)
+			if !errors.Is(err, errIncomparable) || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
-			if _, err := CompareRounds([]bench.Result{sample("a", 1), b}); !errors.Is(err, ErrIncomparable) {
+			if _, err := compareRounds([]bench.Result{sample("a", 1), b}); !errors.Is(err, errIncomparable) {
 				t.Errorf("rounds: %v", err)
 			}
 			if page := render(t, sample("a", 1), b); !strings.Contains(page, tc.want) || strings.Contains(page, `id="comparison"`) {
@@ -74,10 +74,10 @@ func TestCompareRefuses(t *testing.T) {
 
 func TestCompareRemarks(t *testing.T) {
 	a, b := sample("a", 1), sample("b", 1)
-	b.Valid, b.Causes = false, []bench.Cause{{Limit: bench.LimitGenerator, Reason: "it fell behind"}}
+	b.Valid, b.Causes = false, []bench.Cause{{Limit: "generator", Reason: "it fell behind"}}
 	b.Dialect, b.Load.Matches, b.Limits = "swap", 1000000, "dev"
 	disturb(&a)
-	c, err := Compare(a, b)
+	c, err := compare(a, b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,13 +98,13 @@ func TestCompareRemarks(t *testing.T) {
 }
 
 func disturb(r *bench.Result) {
-	r.Valid, r.Causes = false, []bench.Cause{{Limit: bench.LimitMachine, Reason: "it was busy"}}
+	r.Valid, r.Causes = false, []bench.Cause{{Limit: "machine", Reason: "it was busy"}}
 }
 
 func TestCompareOfBrokenRuns(t *testing.T) {
 	for name, r := range brokenRuns() {
 		r.Machine, r.Load = sample("", 1).Machine, sample("", 1).Load
-		c, err := Compare(sample("good", 1), r)
+		c, err := compare(sample("good", 1), r)
 		if err != nil {
 			t.Fatal(name, err)
 		}
@@ -116,81 +116,24 @@ func TestCompareOfBrokenRuns(t *testing.T) {
 	}
 }
 
-func TestMedian(t *testing.T) {
-	nan, inf := math.NaN(), math.Inf(1)
-	for _, tc := range []struct {
-		in   []float64
-		want Spread
-	}{
-		{nil, Spread{}},
-		{[]float64{nan, inf}, Spread{}},
-		{[]float64{3}, Spread{Median: 3, Min: 3, Max: 3, N: 1}},
-		{[]float64{5, 1, 3}, Spread{Median: 3, Min: 1, Max: 5, N: 3}},
-		{[]float64{4, 1, nan, 2, 9}, Spread{Median: 3, Min: 1, Max: 9, N: 4}},
-	} {
-		if got := Median(tc.in); got != tc.want {
-			t.Errorf("%v: got %v, want %v", tc.in, got, tc.want)
-		}
-	}
-	if got, want := PairedRatio([]float64{1, 2, 0, 4}, []float64{2, 2, 7, 2}), (Spread{Median: 1, Min: 0.5, Max: 2, N: 3}); got != want {
-		t.Errorf("paired: got %v, want %v", got, want)
-	}
-}
-
-// TestInterval: the bounds are those of the tables for the sign test, and enclose the median of the population
-// in at least 95 % of many samples, whatever its distribution.
-func TestInterval(t *testing.T) {
-	for n, low := range map[int]float64{5: 0, 6: 1, 8: 1, 9: 2, 10: 2, 20: 6, 50: 18, 100: 40} {
-		var values []float64
-		for i := range n {
-			values = append(values, float64(n-i))
-		}
-		high := float64(n+1) - low
-		if low == 0 {
-			high = 0
-		}
-		if s := Median(values); s.Low != low || s.High != high {
-			t.Errorf("%d values: %v to %v, want %v to %v", n, s.Low, s.High, low, high)
-		}
-	}
-	random := rand.New(rand.NewPCG(1, 2))
-	for name, draw := range map[string]func() float64{
-		"normal": random.NormFloat64, "skewed": func() float64 { return random.ExpFloat64() - math.Ln2 },
-	} {
-		held, samples := 0, 4000
-		for range samples {
-			values := make([]float64, 11)
-			for i := range values {
-				values[i] = draw()
-			}
-			if s := Median(values); s.Low <= 0 && s.High >= 0 {
-				held++
-			}
-		}
-		if share := float64(held) / float64(samples); share < 0.95 || share > 0.995 {
-			t.Errorf("%s: %.3f of the intervals hold the median", name, share)
-		}
-	}
-}
-
 // TestRoundVerdict: a side is better only if the interval of the ratio does not hold 1, and no figure is compared that is
 // among the lost in some rounds.
 func TestRoundVerdict(t *testing.T) {
-	rounds := func(n int, factor func(round int) float64) map[string]FigureRatio {
+	rounds := func(n int, factor func(round int) float64) map[string]figureRatio {
 		var runs []bench.Result
 		for i := range n {
 			a, b := sample("base", 1+float64(i%3)), sample("other", (1+float64(i%3))*factor(i))
 			if i == 0 {
-				b.Latency.P999 = bench.Never
+				b.Latency.P999 = figures.Lost
 			}
 			runs = append(runs, a, b)
 		}
-		r, err := CompareRounds(runs)
+		r, err := compareRounds(runs)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var text strings.Builder
-		byName := map[string]FigureRatio{}
+		byName := map[string]figureRatio{}
 		for _, f := range r.Figures {
 			byName[f.Name] = f
 		}
@@ -202,7 +145,7 @@ func TestRoundVerdict(t *testing.T) {
 	faster := rounds(8, func(i int) float64 { return 0.9 + 0.01*float64(i%3) })
 	mixed := rounds(8, func(i int) float64 { return 0.8 + 0.4*float64(i%2) })
 	for _, c := range []struct {
-		in         map[string]FigureRatio
+		in         map[string]figureRatio
 		name, want string
 	}{
 		{faster, "latency p99", "B is better"}, {faster, "delivered", "B is better"}, {faster, "loss", "no difference shown"},
@@ -222,7 +165,7 @@ func TestCompareRounds(t *testing.T) {
 	for _, drift := range []float64{1, 3, 2, 1.5} {
 		runs = append(runs, sample("base", drift), sample("other", drift*0.9))
 	}
-	r, err := CompareRounds(runs)
+	r, err := compareRounds(runs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +187,7 @@ func TestCompareRounds(t *testing.T) {
 func TestCompareRoundsLeavesOutDisturbed(t *testing.T) {
 	runs := []bench.Result{sample("a", 1), sample("b", 1), sample("a", 1), sample("b", 5)}
 	disturb(&runs[3])
-	r, err := CompareRounds(runs)
+	r, err := compareRounds(runs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +199,7 @@ func TestCompareRoundsLeavesOutDisturbed(t *testing.T) {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 	disturb(&runs[1])
-	if r, err = CompareRounds(runs); err != nil || r.Pairs != 2 {
+	if r, err = compareRounds(runs); err != nil || r.Pairs != 2 {
 		t.Errorf("all disturbed: %d pairs, %v", r.Pairs, err)
 	}
 }
@@ -266,7 +209,7 @@ func TestCompareRoundsWantsPairs(t *testing.T) {
 	for name, runs := range map[string][]bench.Result{
 		"none": nil, "one": {a}, "odd": {a, b, a}, "blocks": {a, a, b, b},
 	} {
-		if _, err := CompareRounds(runs); !errors.Is(err, ErrRounds) {
+		if _, err := compareRounds(runs); !errors.Is(err, errRounds) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

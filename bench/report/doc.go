@@ -8,7 +8,7 @@
 //	}
 //	c, err := report.Compare(runs[0], runs[1])
 //	if err != nil {
-//		return err // ErrIncomparable names the reasons
+//		return err // errIncomparable names the reasons
 //	}
 //	return c.Text(os.Stdout)
 //

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/internal/base/printable"
+	"github.com/ferryrelay/ferry/internal/benchrig/figures"
 )
 
 // The files of the page. uPlot is that of the console, see make console.
@@ -24,9 +25,6 @@ var (
 	//go:embed page/uPlot.LICENSE
 	uPlotLicense string
 )
-
-// ErrNoRuns is returned if there are no runs to report.
-var ErrNoRuns = errors.New("report: no runs")
 
 // maxCards bounds the runs with a large header.
 const maxCards = 4
@@ -57,7 +55,7 @@ type runView struct {
 // from the runs is escaped.
 func HTML(w io.Writer, runs []bench.Result) error {
 	if len(runs) == 0 {
-		return ErrNoRuns
+		return errors.New("report: no runs")
 	}
 	page := newPageData(runs)
 	_, err := io.WriteString(w, page.markup())
@@ -79,7 +77,7 @@ func newPageData(runs []bench.Result) pageData {
 		s.Runs = append(s.Runs, runView{names[i], verdict(r), side(r), cautions(r), own})
 	}
 	s.Many = len(s.Runs) > maxCards
-	s.Figures = sideBySide("Figures", names, runs, figures)
+	s.Figures = sideBySide("Figures", names, runs, figuresOf)
 	s.Drops = sideBySide("What was lost, and where", names, runs, drops)
 	s.Steps = stepsTable(runs)
 	s.Plot = newPlot(runs, names)
@@ -106,7 +104,7 @@ func (s *pageData) compare(runs []bench.Result, names []string) {
 		if isStep(runs[i]) {
 			continue // The rates of a search differ on purpose.
 		}
-		c, err := Compare(runs[0], runs[i])
+		c, err := compare(runs[0], runs[i])
 		if err != nil {
 			s.Refused = append(s.Refused, fmt.Sprintf("%s and %s: %v", names[0], names[i], err))
 			continue
@@ -128,13 +126,13 @@ func (t *table) addColumn(head string, cells [][2]string) {
 		at := slices.IndexFunc(t.Rows, func(row []string) bool { return row[0] == c[0] })
 		if at < 0 {
 			at = len(t.Rows)
-			t.Rows = append(t.Rows, append([]string{c[0]}, slices.Repeat([]string{dash}, len(t.Head)-2)...))
+			t.Rows = append(t.Rows, append([]string{c[0]}, slices.Repeat([]string{figures.Dash}, len(t.Head)-2)...))
 		}
 		t.Rows[at] = append(t.Rows[at], c[1])
 	}
 	for i, row := range t.Rows {
 		if len(row) < len(t.Head) {
-			t.Rows[i] = append(row, dash)
+			t.Rows[i] = append(row, figures.Dash)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/benchrig/figures"
 )
 
 func render(t *testing.T, runs ...bench.Result) string {
@@ -89,7 +90,7 @@ func TestHTMLShowsAllNumbers(t *testing.T) {
 	a, b := sample("first", 1), sample("second", 1.5)
 	elements, text := parse(t, render(t, a, b))
 	for _, r := range []bench.Result{a, b} {
-		for _, f := range append(figures(r), drops(r)...) {
+		for _, f := range append(figuresOf(r), drops(r)...) {
 			if !strings.Contains(text, f.Name) || !strings.Contains(text, f.Text()) {
 				t.Errorf("%s: %s = %s is missing", r.Name, f.Name, f.Text())
 			}
@@ -100,7 +101,7 @@ func TestHTMLShowsAllNumbers(t *testing.T) {
 			}
 		}
 		for _, q := range r.Latency.Series {
-			if want := UnitTime.Format(float64(q.Value)); !strings.Contains(text, want) {
+			if want := figures.Time.Format(float64(q.Value)); !strings.Contains(text, want) {
 				t.Errorf("%s: quantile %s is missing", r.Name, want)
 			}
 		}
@@ -161,7 +162,7 @@ func TestHTMLIsSelfContained(t *testing.T) {
 func TestHTMLEscapes(t *testing.T) {
 	const evil = `</title></svg><script>alert("x")</script>'&\`
 	r := sample(evil, 1)
-	r.Commit, r.Dialect, r.Limits, r.Causes = evil, evil, evil, []bench.Cause{{Limit: bench.LimitServer, Reason: evil}}
+	r.Commit, r.Dialect, r.Limits, r.Causes = evil, evil, evil, []bench.Cause{{Limit: "server", Reason: evil}}
 	r.Command = []string{evil}
 	r.Machine.CPU, r.Machine.Kernel = evil, evil
 	r.Errors = map[string]uint64{evil: 5}
@@ -186,7 +187,7 @@ func TestHTMLOfBrokenRuns(t *testing.T) {
 		t.Run(name+" and sample", func(t *testing.T) { checkDrawing(t, render(t, sample("good", 1), r)) })
 	}
 	t.Run("all", func(t *testing.T) { checkDrawing(t, render(t, all...)) })
-	if err := HTML(io.Discard, nil); !errors.Is(err, ErrNoRuns) {
+	if err := HTML(io.Discard, nil); err == nil {
 		t.Errorf("no runs: %v", err)
 	}
 }

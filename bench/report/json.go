@@ -14,11 +14,12 @@ import (
 
 	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/internal/base/printable"
+	"github.com/ferryrelay/ferry/internal/benchrig/figures"
 )
 
-// ErrFormat is returned for a file without results, or with results of another
+// errFormat is that of a file without results, or with results of another
 // version.
-var ErrFormat = errors.New("no result of ferry bench")
+var errFormat = errors.New("no result of ferry bench")
 
 // Write writes one result as a JSON object, and several as an array.
 func Write(w io.Writer, runs ...bench.Result) error {
@@ -47,36 +48,17 @@ func Read(r io.Reader) (runs []bench.Result, err error) {
 		text = slices.Concat([]byte("["), text, []byte("]"))
 	}
 	if err := json.Unmarshal(text, &runs); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+		return nil, fmt.Errorf("%w: %w", errFormat, err)
 	}
 	if len(runs) == 0 {
-		return nil, fmt.Errorf("%w: it is empty", ErrFormat)
+		return nil, fmt.Errorf("%w: it is empty", errFormat)
 	}
 	for _, one := range runs {
 		if one.Version != bench.ResultVersion {
-			return nil, fmt.Errorf("%w of version %d: it says version %d", ErrFormat, bench.ResultVersion, one.Version)
+			return nil, fmt.Errorf("%w of version %d: it says version %d", errFormat, bench.ResultVersion, one.Version)
 		}
 	}
 	return runs, nil
-}
-
-// WriteFile writes results to the file name, which it creates or replaces.
-func WriteFile(name string, runs ...bench.Result) error {
-	return writeFile(name, func(w io.Writer) error { return Write(w, runs...) })
-}
-
-// WriteHTMLFile writes the page of [HTML] to the file name, which it creates or
-// replaces.
-func WriteHTMLFile(name string, runs []bench.Result) error {
-	return writeFile(name, func(w io.Writer) error { return HTML(w, runs) })
-}
-
-func writeFile(name string, write func(io.Writer) error) error {
-	f, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(f), f.Close())
 }
 
 // ReadFile reads all results of the file name.
@@ -154,11 +136,11 @@ func goBenchHead(r bench.Result) string {
 // goBenchName returns the benchmark name: the requested work, without measured
 // values, which would separate rounds of the same work.
 func goBenchName(r bench.Result) string {
-	shape := string(r.Load.Shape)
+	shape := r.Load.Shape
 	transport, family := transportOf(r.Load)
 	name := "Benchmark" + strings.ToUpper(shape[:min(1, len(shape))]) + shape[min(1, len(shape)):] +
-		"/relay=" + escapeWord(label(r)) + "/direction=" + escapeWord(string(r.Load.Direction)) +
-		fmt.Sprintf("/endpoints=%d/transport=%s/family=%s", r.Load.Endpoints, escapeWord(string(transport)), escapeWord(string(family)))
+		"/relay=" + escapeWord(label(r)) + "/direction=" + escapeWord(r.Load.Direction) +
+		fmt.Sprintf("/endpoints=%d/transport=%s/family=%s", r.Load.Endpoints, escapeWord(transport), escapeWord(family))
 	switch {
 	case r.Search != nil:
 		return name + "/pace=highest"
@@ -176,7 +158,7 @@ func goBenchValues(r bench.Result) (list []string) {
 		name  string
 		value time.Duration
 	}{{"p50", r.Latency.P50}, {"p99", r.Latency.P99}} {
-		if q.value > 0 && q.value < bench.Never {
+		if q.value > 0 && q.value < figures.Lost {
 			list = append(list, fmt.Sprintf("%d %s-ns", q.value, q.name))
 		}
 	}

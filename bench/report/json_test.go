@@ -43,7 +43,7 @@ func TestUnsound(t *testing.T) {
 		"good":    {func(*bench.Result) {}, ""},
 		"invalid": {disturb, "it was busy"},
 		"interrupted": {func(r *bench.Result) {
-			r.Valid, r.Interrupted, r.Causes = false, true, []bench.Cause{{Limit: bench.LimitNone, Reason: "It was stopped."}}
+			r.Valid, r.Interrupted, r.Causes = false, true, []bench.Cause{{Limit: "none", Reason: "It was stopped."}}
 		}, "It was stopped."},
 		"empty":      {func(r *bench.Result) { r.Delivered = 0 }, "Nothing was delivered."},
 		"no verdict": {func(r *bench.Result) { *r = bench.Result{}; r.Delivered = 1 }, "The run is not marked as valid."},

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/benchrig/figures"
 )
 
 // plot is the latency by percentile, with a line for each run that has one.
@@ -34,7 +35,7 @@ func newPlot(runs []bench.Result, names []string) (p plot) {
 		points[i] = map[float64]*float64{}
 		for _, q := range r.Latency.Series {
 			x, y := countNines(q.Percent, r.Latency.Samples+r.Latency.Lost), float64(q.Value)
-			if !math.IsNaN(x) && y > 0 && y < never { // The axis is logarithmic.
+			if !math.IsNaN(x) && y > 0 && !figures.Time.IsLost(y) { // The axis is logarithmic.
 				points[i][x], all[x] = &y, true
 			}
 		}
@@ -61,9 +62,9 @@ func (p plot) numbers() table {
 	for i, x := range p.At {
 		row := []string{strconv.FormatFloat(100-100/math.Pow(10, x), 'g', 7, 64) + " %"}
 		for _, l := range p.Lines {
-			cell := dash
+			cell := figures.Dash
 			if y := l.Values[i]; y != nil {
-				cell = UnitTime.Format(*y)
+				cell = figures.Time.Format(*y)
 			}
 			row = append(row, cell)
 		}

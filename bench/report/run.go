@@ -9,6 +9,7 @@ import (
 
 	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/internal/base/printable"
+	"github.com/ferryrelay/ferry/internal/benchrig/figures"
 )
 
 // label returns the name of a run, or a description if it has none.
@@ -16,7 +17,7 @@ func label(r bench.Result) string {
 	if r.Name != "" {
 		return printable.Line(r.Name)
 	}
-	return strings.TrimSpace(printable.Line(r.Dialect) + " " + string(r.Load.Shape))
+	return strings.TrimSpace(printable.Line(r.Dialect) + " " + r.Load.Shape)
 }
 
 func labels(runs []bench.Result) []string {
@@ -38,40 +39,40 @@ func labels(runs []bench.Result) []string {
 
 func verdict(r bench.Result) string {
 	server := ""
-	if r.CausedBy(bench.LimitServer) {
-		server = " " + printable.Line(r.Reasons(bench.LimitServer))
+	if r.CausedBy("server") {
+		server = " " + printable.Line(r.Reasons("server"))
 	}
 	switch {
 	case r.Interrupted:
-		return "INTERRUPTED. " + printable.Line(r.Reasons(bench.LimitNone)) + " Only what was seen until then is here." + server
+		return "INTERRUPTED. " + printable.Line(r.Reasons("none")) + " Only what was seen until then is here." + server
 	case r.Search != nil && r.Search.Found != nil:
 		return foundText(r.Search)
 	case !r.Valid:
 		return "INVALID, it does not show what the server can do: " + printable.Line(r.InvalidReason()) + server
-	case r.Load.Shape == bench.ShapeIdle && r.Gaps != nil:
-		return fmt.Sprintf("%s of %s endpoints were still there after %s.%s", UnitCount.Format(float64(r.Gaps.Endpoints-r.Gaps.Absent)),
-			UnitCount.Format(float64(r.Gaps.Endpoints)), r.Load.Duration, server)
+	case r.Load.Shape == "idle" && r.Gaps != nil:
+		return fmt.Sprintf("%s of %s endpoints were still there after %s.%s", figures.Count.Format(float64(r.Gaps.Endpoints-r.Gaps.Absent)),
+			figures.Count.Format(float64(r.Gaps.Endpoints)), r.Load.Duration, server)
 	case server != "":
 		return "The server was the limit." + server
 	case r.Churn != nil && r.Sent == 0:
-		return fmt.Sprintf("%s of %s sessions finished, %s each second.", UnitCount.Format(float64(r.Churn.Finished)),
-			UnitCount.Format(float64(r.Churn.Started)), digits(r.Churn.Rate))
+		return fmt.Sprintf("%s of %s sessions finished, %s each second.", figures.Count.Format(float64(r.Churn.Finished)),
+			figures.Count.Format(float64(r.Churn.Started)), figures.Digits(r.Churn.Rate))
 	case r.Sent == 0 && r.Offered == 0:
 		return "Nothing was offered."
 	}
 	p99 := ""
 	if r.Latency.P99 > 0 { // There are enough samples.
-		p99 = ", p99 " + UnitTime.Format(float64(r.Latency.P99))
+		p99 = ", p99 " + figures.Time.Format(float64(r.Latency.P99))
 	}
 	return fmt.Sprintf("Neither side was the limit: %s of %s datagrams delivered at %s%s.",
-		UnitCount.Format(float64(r.Delivered)), UnitCount.Format(float64(r.Sent)), UnitRate.Format(r.DeliveredRate), p99)
+		figures.Count.Format(float64(r.Delivered)), figures.Count.Format(float64(r.Sent)), figures.Rate.Format(r.DeliveredRate), p99)
 }
 
 func side(r bench.Result) string {
 	switch {
 	case !r.Valid:
 		return "invalid"
-	case r.CausedBy(bench.LimitServer):
+	case r.CausedBy("server"):
 		return "server"
 	}
 	return ""
@@ -87,7 +88,7 @@ func cautions(r bench.Result) (list []string) {
 	switch limits := strings.TrimSpace(r.Limits); {
 	case r.Relay != nil && r.Relay.Limited > 0:
 		list = append(list, fmt.Sprintf("the relay's rate limits dropped %s datagrams: it was not measured without limits",
-			UnitCount.Format(float64(r.Relay.Limited))))
+			figures.Count.Format(float64(r.Relay.Limited))))
 	case r.Load.Window == 0 && r.Search == nil || r.Dialect != "ferry": // It sends less than the server can forward.
 	case !limitsOff(limits):
 		list = append(list,
@@ -102,18 +103,18 @@ func cautions(r bench.Result) (list []string) {
 		list = append(list, fmt.Sprintf("process %d used no processor time: it is not the relay, and its figures are left out", p.PID))
 	}
 	if v := r.Gaps; v != nil && v.Over > 0 {
-		list = append(list, fmt.Sprintf("%s of %s endpoints got nothing for more than %v beyond their schedule, one of them for %s, and all at the same time for %s",
-			UnitCount.Format(float64(v.Over)), UnitCount.Format(float64(v.Endpoints)), bench.GapOver, UnitTime.Format(float64(v.Endpoint)),
-			UnitTime.Format(float64(v.Longest))))
+		list = append(list, fmt.Sprintf("%s of %s endpoints got nothing for more than 1 s beyond their schedule, one of them for %s, and all at the same time for %s",
+			figures.Count.Format(float64(v.Over)), figures.Count.Format(float64(v.Endpoints)), figures.Time.Format(float64(v.Endpoint)),
+			figures.Time.Format(float64(v.Longest))))
 	}
 	if v := r.Recovery; v != nil {
 		list = append(list, fmt.Sprintf("%s endpoints lost their binding or connection, as after a restart: %s were bound again, p99 %s after their first ERROR 3 or the end of the connection, the last %s after the first of all",
-			UnitCount.Format(float64(v.Endpoints)), UnitCount.Format(float64(v.Bound)), UnitTime.Format(float64(v.Latency.P99)),
-			UnitTime.Format(float64(v.Duration))))
+			figures.Count.Format(float64(v.Endpoints)), figures.Count.Format(float64(v.Bound)), figures.Time.Format(float64(v.Latency.P99)),
+			figures.Time.Format(float64(v.Duration))))
 	}
 	if v := r.Binds; v != nil && v.Sent < v.Offered {
-		list = append(list, fmt.Sprintf("%s of %s BINDs could not be sent in time", UnitCount.Format(float64(v.Offered-v.Sent)),
-			UnitCount.Format(float64(v.Offered))))
+		list = append(list, fmt.Sprintf("%s of %s BINDs could not be sent in time", figures.Count.Format(float64(v.Offered-v.Sent)),
+			figures.Count.Format(float64(v.Offered))))
 	}
 	return list
 }
@@ -135,8 +136,8 @@ func facts(r bench.Result) []fact {
 		{"commit", r.Commit},
 		{"started", started},
 		{"load", loadText(r)},
-		{"server", fmt.Sprintf("dialect %s, limits %s%s", cmp.Or(r.Dialect, dash), cmp.Or(r.Limits, dash), relayText(r.Relay))},
-		{"machine", fmt.Sprintf("%s, %d cores, id %s", cmp.Or(r.Machine.CPU, dash), r.Machine.Cores, cmp.Or(r.Machine.ID, dash))},
+		{"server", fmt.Sprintf("dialect %s, limits %s%s", cmp.Or(r.Dialect, figures.Dash), cmp.Or(r.Limits, figures.Dash), relayText(r.Relay))},
+		{"machine", fmt.Sprintf("%s, %d cores, id %s", cmp.Or(r.Machine.CPU, figures.Dash), r.Machine.Cores, cmp.Or(r.Machine.ID, figures.Dash))},
 		{"kernel", strings.TrimSpace(r.Machine.Kernel + " " + r.Machine.OS + " " + r.Machine.Go)},
 		{"pinning", pinningText(r.Load)},
 	}
@@ -144,7 +145,7 @@ func facts(r bench.Result) []fact {
 		list = append(list, fact{"governor", r.Machine.Governor})
 	}
 	for i := range list {
-		list[i].Value = printable.Line(cmp.Or(list[i].Value, dash))
+		list[i].Value = printable.Line(cmp.Or(list[i].Value, figures.Dash))
 	}
 	return list
 }
@@ -153,7 +154,7 @@ func relayText(r *bench.Relay) string {
 	if r == nil {
 		return ""
 	}
-	return fmt.Sprintf(", version %s, revision %s, %d workers", cmp.Or(r.Version, dash), cmp.Or(r.Revision, dash), r.Workers)
+	return fmt.Sprintf(", version %s, revision %s, %d workers", cmp.Or(r.Version, figures.Dash), cmp.Or(r.Revision, figures.Dash), r.Workers)
 }
 
 func pinningText(l bench.Load) string {
@@ -169,33 +170,34 @@ func transportText(l bench.Load) string {
 }
 
 // transportOf returns the transport and the family of a run, those of older results as well.
-func transportOf(l bench.Load) (bench.Transport, bench.Family) {
-	return cmp.Or(l.Transport, bench.TransportUDP), cmp.Or(l.Family, bench.FamilyIPv4)
+func transportOf(l bench.Load) (string, string) {
+	return cmp.Or(l.Transport, "udp"), cmp.Or(l.Family, "ipv4")
 }
 
 func paceText(l bench.Load) string {
-	if l.Shape == bench.ShapeIdle {
-		return "silent, and in the end at " + UnitRate.Format(l.Rate)
+	if l.Shape == "idle" {
+		return "silent, and in the end at " + figures.Rate.Format(l.Rate)
 	}
 	if l.Rate == 0 && l.Window > 0 {
 		return fmt.Sprintf("closed loop, window %d", l.Window)
 	}
-	return "open loop at " + UnitRate.Format(l.Rate)
+	return "open loop at " + figures.Rate.Format(l.Rate)
 }
 
 func loadText(r bench.Result) string {
 	l := r.Load
 	text := fmt.Sprintf("%s, %s, %s, %s matches of 1 + %s, %s flows %s, payload %d B (wire %d B), %s after %s",
-		cmp.Or(string(l.Shape), dash), transportText(l), paceText(l), UnitCount.Format(float64(l.Matches)), UnitCount.Format(float64(l.Players)),
-		UnitCount.Format(float64(l.Flows)), cmp.Or(string(l.Direction), dash), l.Payload, r.WireBytes, l.Duration, l.Warmup)
+		cmp.Or(l.Shape, figures.Dash), transportText(l), paceText(l),
+		figures.Count.Format(float64(l.Matches)), figures.Count.Format(float64(l.Players)),
+		figures.Count.Format(float64(l.Flows)), cmp.Or(l.Direction, figures.Dash), l.Payload, r.WireBytes, l.Duration, l.Warmup)
 	if l.Traffic != "" {
 		text += ", traffic " + printable.Line(l.Traffic)
 	}
 	if l.BindRate > 0 {
-		text += ", with " + UnitRate.Format(l.BindRate) + " BINDs"
+		text += ", with " + figures.Rate.Format(l.BindRate) + " BINDs"
 	}
 	if l.SessionRate > 0 {
-		text += fmt.Sprintf(", with %s sessions that play %s", UnitRate.Format(l.SessionRate), l.SessionLength)
+		text += fmt.Sprintf(", with %s sessions that play %s", figures.Rate.Format(l.SessionRate), l.SessionLength)
 	}
 	return text
 }

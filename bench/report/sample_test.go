@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/benchrig/figures"
 )
 
 // sample is a run as the generator would report it. Its figures follow from
@@ -12,18 +13,19 @@ import (
 func sample(name string, slower float64) bench.Result {
 	us := func(v float64) time.Duration { return time.Duration(v * slower * 1000) }
 	r := bench.Result{
-		Version: bench.ResultVersion, Name: name, Dialect: "ferry", Limits: "off", Commit: "0123abc",
-		Command: []string{"ferry", "bench", "--fail", "p99<5ms,loss<0.1%"},
+		Version: bench.ResultVersion, Dialect: "ferry",
+		Label:   bench.Label{Name: name, Limits: "off", Commit: "0123abc", Command: []string{"ferry", "bench", "--fail", "p99<5ms,loss<0.1%"}},
 		Started: time.Date(2026, 11, 21, 2, 3, 4, 0, time.UTC),
 		Machine: bench.Machine{ID: "c0ffee", CPU: "Some CPU", Cores: 2, Kernel: "6.1.0", OS: "linux/amd64", Go: "go1.26"},
-		Load: bench.Load{Shape: bench.ShapePairs, Direction: bench.DirectionBoth, Matches: 200, Players: 1,
+		Load: bench.Load{Shape: "pairs", Direction: "both", Matches: 200, Players: 1,
 			Endpoints: 400, Flows: 400, Rate: 20000, Payload: 112, Duration: 10 * time.Second, Warmup: 2 * time.Second, Pinned: true},
 		Offered: 200000, Sent: 200000, Delivered: 199950, Lost: 50, Reordered: 7,
 		OfferedRate: 20000, DeliveredRate: 19995 / slower, LossRatio: 0.00025, WireBytes: 150,
-		System: bench.System{User: 5 * time.Second, Kernel: 7 * time.Second, SoftIRQ: time.Second, Idle: 7 * time.Second, RcvbufErrors: 43},
-		Valid:  true, Causes: []bench.Cause{{Limit: bench.LimitServer, Reason: "50 datagrams were lost."}},
+		Valid: true, Causes: []bench.Cause{{Limit: "server", Reason: "50 datagrams were lost."}},
 		Errors: map[string]uint64{"foreign": 3},
 	}
+	m := &r.System
+	m.User, m.Kernel, m.SoftIRQ, m.Idle, m.RcvbufErrors = 5*time.Second, 7*time.Second, time.Second, 7*time.Second, 43
 	r.Setup.Duration, r.Setup.RSSBefore, r.Setup.RSSAfter = us(250000), 20<<20, 22<<20
 	p := &r.Server
 	p.PID, p.Run, p.User, p.System, p.Wall = 4242, us(720000), us(200000), us(520000), 10*time.Second
@@ -48,6 +50,9 @@ func addPoint(l *bench.Latency, percent float64, value time.Duration) {
 	p.Percent, p.Value = percent, value
 }
 
+// newLike is for types whose names are not public.
+func newLike[T any](*T) *T { return new(T) }
+
 // grow adds an empty element to a list.
 func grow[T any](list []T) []T { return append(list, *new(T)) }
 
@@ -65,8 +70,8 @@ func brokenRuns() map[string]bench.Result {
 	one.Latency = bench.Latency{Samples: 1, Mean: 1, Min: 1, P50: 1, P90: 1, P99: 1, P999: 1, Max: 1}
 	addPoint(&one.Latency, 100, 1)
 	silent := sample("silent", 1)
-	silent.Latency, silent.Delivered, silent.DeliveredRate = bench.Latency{Lost: 200000, P50: bench.Never, P90: bench.Never,
-		P99: bench.Never}, 0, 0
+	silent.Latency, silent.Delivered, silent.DeliveredRate = bench.Latency{Lost: 200000, P50: figures.Lost, P90: figures.Lost,
+		P99: figures.Lost}, 0, 0
 	huge := sample("huge", 1)
 	huge.OfferedRate, huge.Server.PerDatagram = math.MaxFloat64, math.MaxFloat64
 	return map[string]bench.Result{"zero": {}, "nan": nan, "one": one, "silent": silent, "huge": huge}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/internal/base/printable"
+	"github.com/ferryrelay/ferry/internal/benchrig/figures"
 )
 
 // Text writes one screen about a run: the verdict, the load, the figures, and
@@ -32,8 +33,8 @@ func Text(w io.Writer, r bench.Result) error {
 	writeRows(&b, rows)
 	fmt.Fprintln(&b)
 	rows = nil
-	for _, f := range figures(r) {
-		if f.Known { // The page shows the others with a dash.
+	for _, f := range figuresOf(r) {
+		if f.Known { // The page shows the others with a figures.Dash.
 			rows = append(rows, []string{printable.Line(f.Name), f.Text()})
 		}
 	}
@@ -68,7 +69,7 @@ func writeRows(w io.Writer, table [][]string) {
 func usageLine(r bench.Result) string {
 	s := r.System
 	total := s.User + s.Kernel + s.SoftIRQ + s.Steal + s.Idle
-	share := func(d time.Duration) string { return percent(quotient(float64(d), float64(total))) }
+	share := func(d time.Duration) string { return figures.Share.Format(quotient(float64(d), float64(total))) }
 	line := "machine  not measured"
 	if total > 0 {
 		line = fmt.Sprintf("machine  user %s, kernel %s, softirq %s, steal %s, idle %s",
@@ -79,7 +80,7 @@ func usageLine(r bench.Result) string {
 	}
 	p := r.Server
 	return line + fmt.Sprintf("\nserver   user %s + system %s, %d threads, waited %s for a processor",
-		UnitTime.Format(float64(p.User)), UnitTime.Format(float64(p.System)), p.Threads, UnitTime.Format(float64(p.Wait)))
+		figures.Time.Format(float64(p.User)), figures.Time.Format(float64(p.System)), p.Threads, figures.Time.Format(float64(p.Wait)))
 }
 
 func dropLine(r bench.Result) string {
@@ -97,22 +98,22 @@ func dropLine(r bench.Result) string {
 
 type figure struct {
 	Name  string // unique within a run
-	Unit  Unit
+	Unit  figures.Unit
 	Value float64
 	Known bool // false: not measured
 	More  bool // a higher value is better
 }
 
-// figures returns the values of a run that tables and comparisons show, in
+// figuresOf returns the values of a run that tables and comparisons show, in
 // order. Runs of the same shape have the same names in the same order.
-func figures(r bench.Result) []figure {
+func figuresOf(r bench.Result) []figure {
 	got, server := r.Latency.Samples > 0, r.Server.IsServer()
 	arrived := float64(r.Server.Datagrams)
 	gaps := cmp.Or(r.Gaps, &bench.Gaps{})
 	list := []figure{
-		newFigure("offered", UnitRate, r.OfferedRate, true),
-		newFigure("delivered", UnitRate, r.DeliveredRate, true),
-		{"loss", UnitShare, r.LossRatio, r.Offered > 0, false},
+		newFigure("offered", figures.Rate, r.OfferedRate, true),
+		newFigure("delivered", figures.Rate, r.DeliveredRate, true),
+		{"loss", figures.Share, r.LossRatio, r.Offered > 0, false},
 		damageFigure("misdelivered", r.Misdelivered, r.Sent),
 		damageFigure("corrupt", r.Corrupt, r.Sent),
 		damageFigure("duplicated", r.Duplicated, r.Sent),
@@ -123,52 +124,53 @@ func figures(r bench.Result) []figure {
 		newTimeFigure("latency p99", r.Latency.P99, true),
 		newTimeFigure("latency p99.9", r.Latency.P999, true),
 		newTimeFigure("latency max of the delivered", r.Latency.Max, got),
-		{"longest gap without delivery", UnitTime, float64(gaps.Longest), r.Gaps != nil, false},
-		{"longest gap of an endpoint", UnitTime, float64(gaps.Endpoint), r.Gaps != nil, false},
-		{"endpoints with a gap over 1 s", UnitCount, float64(gaps.Over), r.Gaps != nil, false},
-		{"endpoints that got nothing", UnitCount, float64(gaps.Absent), gaps.Absent > 0, false},
-		{"server CPU per datagram", UnitTime, r.Server.PerDatagram, server && arrived > 0, false},
-		{"server CPU", UnitShare, quotient(float64(r.Server.Run), float64(r.Server.Wall)), server && r.Server.Wall > 0, false},
-		{"server memory (RSS)", UnitBytes, float64(r.Server.RSS), server, false},
-		{"server memory growth per endpoint", UnitBytes, perEndpoint(r), server && r.Setup.RSSBefore > 0 && r.Setup.RSSAfter > r.Setup.RSSBefore+
-			minGrowth && r.Load.Endpoints > 0, false},
+		{"longest gap without delivery", figures.Time, float64(gaps.Longest), r.Gaps != nil, false},
+		{"longest gap of an endpoint", figures.Time, float64(gaps.Endpoint), r.Gaps != nil, false},
+		{"endpoints with a gap over 1 s", figures.Count, float64(gaps.Over), r.Gaps != nil, false},
+		{"endpoints that got nothing", figures.Count, float64(gaps.Absent), gaps.Absent > 0, false},
+		{"server CPU per datagram", figures.Time, r.Server.PerDatagram, server && arrived > 0, false},
+		{"server CPU", figures.Share, quotient(float64(r.Server.Run), float64(r.Server.Wall)), server && r.Server.Wall > 0, false},
+		{"server memory (RSS)", figures.Bytes, float64(r.Server.RSS), server, false},
+		{"server memory growth per endpoint", figures.Bytes, perEndpoint(r), server && r.Setup.RSSBefore > 0 &&
+			r.Setup.RSSAfter > r.Setup.RSSBefore+minGrowth && r.Load.Endpoints > 0, false},
 		newTimeFigure("setup", r.Setup.Duration, r.Setup.Duration > 0),
 		newTimeFigure("generator lag p99", r.Generator.Lag.P99, r.Generator.Lag.Samples > 0),
-		{"generator busy", UnitShare, r.Generator.Busy, r.Generator.Busy > 0, false},
+		{"generator busy", figures.Share, r.Generator.Busy, r.Generator.Busy > 0, false},
 	}
 	if k := r.Keepalives; k.Sent > 0 {
-		list = append(append(list, newFigure("keep-alives sent", UnitCount, float64(k.Sent), false),
-			newFigure("keep-alives answered", UnitCount, float64(k.Answered), true)), latencyFigures("keep-alives", k.Latency)...)
+		list = append(append(list, newFigure("keep-alives sent", figures.Count, float64(k.Sent), false),
+			newFigure("keep-alives answered", figures.Count, float64(k.Answered), true)), latencyFigures("keep-alives", k.Latency)...)
 	}
 	if b := r.Binds; b != nil {
-		list = append(append(list, newFigure("BINDs answered", UnitRate, b.AnsweredRate, true)), latencyFigures("BINDs", b.Latency)...)
+		list = append(append(list, newFigure("BINDs answered", figures.Rate, b.AnsweredRate, true)), latencyFigures("BINDs", b.Latency)...)
 	}
-	return append(append(list, churnFigures(r.Churn)...), replacementFigures(r.Replaced)...)
+	return append(append(list, churnFigures(r.Churn)...), replacementFigures(r)...)
 }
 
 func churnFigures(c *bench.Churn) (list []figure) {
 	if c == nil {
 		return nil
 	}
-	list = append(list, newFigure("sessions finished", UnitRate, c.Rate, true),
-		newFigure("sessions failed", UnitCount, float64(c.Failed), false),
-		newFigure("sessions skipped", UnitCount, float64(c.Skipped), false))
+	list = append(list, newFigure("sessions finished", figures.Rate, c.Rate, true),
+		newFigure("sessions failed", figures.Count, float64(c.Failed), false),
+		newFigure("sessions skipped", figures.Count, float64(c.Skipped), false))
 	for _, s := range c.Steps {
 		list = append(list, latencyFigures(s.Name, s.Latency)...)
 	}
 	return list
 }
 
-func replacementFigures(p *bench.Replacement) []figure {
+func replacementFigures(r bench.Result) []figure {
+	p := r.Replaced
 	if p == nil {
 		return nil
 	}
 	list := []figure{
-		newFigure("matches replaced", UnitCount, float64(p.Arrived), true),
-		newFigure("new matches that failed", UnitCount, float64(p.Refused+p.NoEndpoint+p.Failed), false),
-		newFigure("silent endpoints ended", UnitCount, float64(p.Ended), true),
-		newFigure("silent endpoints not ended", UnitCount, float64(p.NotEnded), false),
-		newFigure("live endpoints ended", UnitCount, float64(p.EndedEarly), false),
+		newFigure("matches replaced", figures.Count, float64(p.Arrived), true),
+		newFigure("new matches that failed", figures.Count, float64(p.Refused+p.NoEndpoint+p.Failed), false),
+		newFigure("silent endpoints ended", figures.Count, float64(p.Ended), true),
+		newFigure("silent endpoints not ended", figures.Count, float64(p.NotEnded), false),
+		newFigure("live endpoints ended", figures.Count, float64(p.EndedEarly), false),
 	}
 	for _, l := range []struct {
 		name string
@@ -181,15 +183,15 @@ func replacementFigures(p *bench.Replacement) []figure {
 
 // damageFigure is the share of what was sent. It is left out where there was none.
 func damageFigure(name string, n, sent uint64) figure {
-	return figure{name, UnitShare, quotient(float64(n), float64(max(sent, 1))), n > 0, false}
+	return figure{name, figures.Share, quotient(float64(n), float64(max(sent, 1))), n > 0, false}
 }
 
-func newFigure(name string, unit Unit, v float64, more bool) figure {
+func newFigure(name string, unit figures.Unit, v float64, more bool) figure {
 	return figure{name, unit, v, true, more}
 }
 
 func newTimeFigure(name string, d time.Duration, ok bool) figure {
-	return figure{name, UnitTime, float64(d), ok && d != 0, false}
+	return figure{name, figures.Time, float64(d), ok && d != 0, false}
 }
 
 func latencyFigures(name string, l bench.Latency) []figure {
@@ -197,16 +199,10 @@ func latencyFigures(name string, l bench.Latency) []figure {
 	return []figure{newTimeFigure(name+" p50", l.P50, got), newTimeFigure(name+" p99", l.P99, got)}
 }
 
-// never reports whether a value is the latency of what was lost.
-func (u Unit) never(v float64) bool { return u == UnitTime && v >= never }
-
-// never is between the longest time that is measured and bench.Never: the mean of both is that of a lost one.
-const never = float64(bench.Never) / 4
-
 // Text returns the formatted value, or a dash if it was not measured.
 func (f figure) Text() string {
 	if !f.Known {
-		return dash
+		return figures.Dash
 	}
 	return f.Unit.Format(f.Value)
 }
@@ -258,115 +254,20 @@ func drops(r bench.Result) []figure {
 	}
 	var list []figure
 	for _, c := range counts {
-		list = append(list, newFigure(c.name, UnitCount, float64(c.n), false))
+		list = append(list, newFigure(c.name, figures.Count, float64(c.n), false))
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Errors)) {
-		list = append(list, newFigure("error: "+name, UnitCount, float64(r.Errors[name]), false))
+		list = append(list, newFigure("error: "+name, figures.Count, float64(r.Errors[name]), false))
 	}
 	return list
 }
 
-// Unit is the format of a number.
-type Unit uint8
-
-// The units of figures.
-const (
-	UnitCount Unit = iota // a whole number of things
-	UnitRate              // things per second
-	UnitTime              // nanoseconds
-	UnitShare             // 0 to 1, written in percent
-	UnitBytes             // bytes, written in binary multiples
-)
-
-// dash is the text of a value that was not measured.
-const dash = "–"
-
-// Format formats v with about three digits, or as a dash if it is not a number.
-func (u Unit) Format(v float64) string {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return dash
-	}
-	switch u {
-	case UnitCount:
-		return groupDigits(strconv.FormatFloat(v, 'f', 0, 64))
-	case UnitRate:
-		return rate(v) + "/s"
-	case UnitTime:
-		if v >= never {
-			return "never (lost)"
-		}
-		return scaled(v, 1000, "ns", "µs", "ms", "s")
-	case UnitShare:
-		return percent(v)
-	}
-	return scaled(v, 1024, "B", "KiB", "MiB", "GiB", "TiB")
-}
-
-// digits formats v with at least three digits and no exponent.
-func digits(v float64) string {
-	switch a := math.Abs(v); {
-	case a >= 99.95:
-		return groupDigits(strconv.FormatFloat(v, 'f', 0, 64))
-	case a >= 9.995:
-		return strconv.FormatFloat(v, 'f', 1, 64)
-	case a >= 0.01 || a == 0:
-		return strconv.FormatFloat(v, 'f', 2, 64)
-	}
-	return strconv.FormatFloat(v, 'g', 2, 64)
-}
-
-// rate formats large rates as whole numbers, so that columns align.
-func rate(v float64) string {
-	if v == math.Trunc(v) {
-		return groupDigits(strconv.FormatFloat(v, 'f', 0, 64))
-	}
-	return digits(v)
-}
-
-// percent formats a share; small shares differ from 0.
-func percent(v float64) string {
-	p := v * 100
-	switch {
-	case p == 0:
-		return "0 %"
-	case math.Abs(p) < 0.1:
-		return strconv.FormatFloat(p, 'g', 2, 64) + " %"
-	}
-	return digits(p) + " %"
-}
-
-// scaled divides v by step until it is below step, and adds the unit. Without a
-// larger unit the value stays whole.
-func scaled(v, step float64, units ...string) string {
-	i := 0
-	for i < len(units)-1 && math.Abs(v) >= step*0.9995 {
-		v /= step
-		i++
-	}
-	if i == 0 && v == math.Trunc(v) {
-		return strconv.FormatFloat(v, 'f', 0, 64) + " " + units[0]
-	}
-	return digits(v) + " " + units[i]
-}
-
-// groupDigits inserts commas into the integer part of a number.
-func groupDigits(s string) string {
-	sign := ""
-	if strings.HasPrefix(s, "-") {
-		sign, s = "-", s[1:]
-	}
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return sign + s
-}
-
 func ratio(v float64) string {
 	if v <= 0 || math.IsNaN(v) || math.IsInf(v, 0) {
-		return dash
+		return figures.Dash
 	}
 	if v >= 100 {
-		return groupDigits(strconv.FormatFloat(v, 'f', 0, 64))
+		return figures.Count.Format(v)
 	}
 	return strconv.FormatFloat(v, 'f', 3, 64)
 }
@@ -385,7 +286,7 @@ func Steps(w io.Writer, runs []bench.Result) error {
 // Step returns one line about a run of a search.
 func Step(r bench.Result) string {
 	return fmt.Sprintf("step %d, try %d: %s offered, %s delivered, %s lost, p99 %s: %s", r.Search.Step, r.Search.Try,
-		UnitRate.Format(r.Load.Rate), UnitRate.Format(r.DeliveredRate), UnitShare.Format(r.LossRatio),
+		figures.Rate.Format(r.Load.Rate), figures.Rate.Format(r.DeliveredRate), figures.Share.Format(r.LossRatio),
 		newTimeFigure("", r.Latency.P99, true).Text(), stepVerdict(r))
 }
 
@@ -398,8 +299,8 @@ func stepsTable(runs []bench.Result) table {
 	})
 	for _, r := range all {
 		t.Rows = append(t.Rows, []string{
-			strconv.Itoa(r.Search.Step), strconv.Itoa(r.Search.Try), UnitRate.Format(r.Load.Rate),
-			UnitRate.Format(r.DeliveredRate), UnitShare.Format(r.LossRatio), newTimeFigure("", r.Latency.P99, true).Text(), stepVerdict(r),
+			strconv.Itoa(r.Search.Step), strconv.Itoa(r.Search.Try), figures.Rate.Format(r.Load.Rate),
+			figures.Rate.Format(r.DeliveredRate), figures.Share.Format(r.LossRatio), newTimeFigure("", r.Latency.P99, true).Text(), stepVerdict(r),
 		})
 	}
 	return t
@@ -407,7 +308,7 @@ func stepsTable(runs []bench.Result) table {
 
 // stepVerdict returns the missed condition, and what made the run invalid.
 func stepVerdict(r bench.Result) string {
-	text := string(r.Search.Verdict)
+	text := r.Search.Verdict
 	if len(r.Search.Missed) > 0 {
 		text += " (" + strings.Join(r.Search.Missed, ", ") + ")"
 	}
@@ -421,8 +322,8 @@ func foundText(s *bench.Search) string {
 	f := s.Found
 	reason := printable.Line(f.Reason)
 	if f.AtLeast {
-		return fmt.Sprintf("AT LEAST %s meets %s, in %d runs. %s", UnitRate.Format(f.Rate), printable.Line(s.Criterion), f.Runs, reason)
+		return fmt.Sprintf("AT LEAST %s meets %s, in %d runs. %s", figures.Rate.Format(f.Rate), printable.Line(s.Criterion), f.Runs, reason)
 	}
 	return fmt.Sprintf("%s is the highest rate that meets %s, in %d runs. %s",
-		UnitRate.Format(f.Rate), printable.Line(s.Criterion), f.Runs, reason)
+		figures.Rate.Format(f.Rate), printable.Line(s.Criterion), f.Runs, reason)
 }

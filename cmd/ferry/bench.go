@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -19,6 +18,8 @@ import (
 	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/bench/report"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/ctl"
+	"github.com/ferryrelay/ferry/internal/benchrig"
+	"github.com/ferryrelay/ferry/internal/benchrig/figures"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/urfave/cli/v3"
 )
@@ -99,12 +100,12 @@ type job struct {
 // newJob reads the flags. Every error is one of usage.
 func newJob(cmd *cli.Command) (j job, err error) {
 	j = job{cfg: benchConfig(cmd), progress: !cmd.Bool("quiet")}
-	if j.cfg.Endpoints.Sources, err = sources(cmd.String("sources")); err != nil {
+	if j.cfg.Sources, err = sources(cmd.String("sources")); err != nil {
 		return job{}, err
 	}
 	for _, name := range []string{"relay", "target"} {
 		if relay, err := addrFlag(cmd, name); err == nil && relay.IsValid() && !cmd.IsSet("family") && !cmd.IsSet("sources") {
-			j.cfg.Endpoints.Family = bench.FamilyOf(relay.Addr())
+			j.cfg.Family = benchrig.FamilyOf(relay.Addr())
 		}
 	}
 	if err := setRate(&j.cfg, cmd); err != nil {
@@ -119,7 +120,7 @@ func newJob(cmd *cli.Command) (j job, err error) {
 	if j.files, err = newFiles(cmd); err != nil {
 		return job{}, err
 	}
-	if j.cfg.Server.Metrics, err = relayMetrics(cmd); err != nil {
+	if j.cfg.Metrics, err = relayMetrics(cmd); err != nil {
 		return job{}, err
 	}
 	if j.findMax, err = bench.ParseThresholds(cmd.String("find-max")); err != nil {
@@ -148,20 +149,19 @@ func sources(text string) (netip.Prefix, error) {
 
 func benchConfig(cmd *cli.Command) bench.Config {
 	cfg := bench.Config{
+		Load: bench.Load{
+			Shape: cmd.String("shape"), Direction: cmd.String("direction"), Matches: cmd.Int("matches"), Players: cmd.Int("players"),
+			Transport: cmd.String("transport"), Family: cmd.String("family"), Traffic: cmd.String("traffic"),
+			Window: cmd.Int("closed"), Payload: cmd.Int("payload"), BindRate: cmd.Float("bind-rate"),
+			Duration: cmd.Duration("duration"), Warmup: cmd.Duration("warmup"), Drain: cmd.Duration("drain"),
+			Keepalive: cmd.Duration("keepalive"), SessionLength: cmd.Duration("churn-play"), ReplaceRate: cmd.Float("replace-rate"),
+			Pinned: cmd.Int("pin") >= 0, CPU: max(cmd.Int("pin"), 0),
+		},
 		Label: bench.Label{
 			Name: cmd.String("name"), Limits: cmd.String("profile"), Commit: readBuild().revision, Command: commandLine(cmd),
 		},
-		Shape: bench.Shape(cmd.String("shape")), Direction: bench.Direction(cmd.String("direction")),
-		Matches: cmd.Int("matches"), Players: cmd.Int("players"), Traffic: cmd.String("traffic"),
-		Window: cmd.Int("closed"), Payload: cmd.Int("payload"), BindRate: cmd.Float("bind-rate"),
-		Duration: cmd.Duration("duration"), Warmup: cmd.Duration("warmup"), Drain: cmd.Duration("drain"),
-		Endpoints: bench.EndpointConfig{
-			Transport: bench.Transport(cmd.String("transport")), Family: bench.Family(cmd.String("family")),
-			AllowRemote: cmd.Bool("allow-remote"), Keepalive: cmd.Duration("keepalive"),
-		},
-		Churn:     bench.ChurnLoad{SessionLength: cmd.Duration("churn-play"), ReplaceRate: cmd.Float("replace-rate")},
-		Server:    bench.ServerConfig{PID: cmd.Int("server-pid")},
-		Generator: bench.GeneratorConfig{Pin: cmd.Int("pin") >= 0, CPU: max(cmd.Int("pin"), 0)},
+		AllowRemote: cmd.Bool("allow-remote"),
+		ServerPID:   cmd.Int("server-pid"),
 	}
 	if cfg.Traffic != "" { // It decides the shape.
 		cfg.Shape, cfg.Direction = "", ""
@@ -169,32 +169,32 @@ func benchConfig(cmd *cli.Command) bench.Config {
 			cfg.Matches = defaultMatches
 		}
 	}
-	if cfg.Shape == bench.ShapeChurn {
-		cfg.Churn.SessionRate = cmd.Float("churn-rate")
+	if cfg.Shape == "churn" {
+		cfg.SessionRate = cmd.Float("churn-rate")
 	}
 	switch {
 	case cfg.Label.Limits != "":
-	case cmd.String("dialect") == bench.DialectFerry || cmd.String("dialect") == bench.DialectTURN:
-		cfg.Label.Limits = serverLimits(cfg.Server.PID)
+	case cmd.String("dialect") == "ferry" || cmd.String("dialect") == "turn":
+		cfg.Label.Limits = serverLimits(cfg.ServerPID)
 	default:
 		cfg.Label.Limits = "none"
 	}
 	// 0 means a default there, and none here.
-	if cfg.Churn.ReplaceRate > 0 && !cmd.IsSet("drain") {
+	if cfg.ReplaceRate > 0 && !cmd.IsSet("drain") {
 		cfg.Drain = 0
 	}
 	if cfg.Warmup == 0 {
 		cfg.Warmup = bench.None
 	}
-	if cfg.Endpoints.Keepalive == 0 {
-		cfg.Endpoints.Keepalive = bench.None
+	if cfg.Keepalive == 0 {
+		cfg.Keepalive = bench.None
 	}
 	return cfg
 }
 
 // setRate turns --rate and --closed into one pace.
 func setRate(cfg *bench.Config, cmd *cli.Command) error {
-	quiet := cfg.Shape == bench.ShapeChurn || cfg.Shape == bench.ShapeIdle
+	quiet := cfg.Shape == "churn" || cfg.Shape == "idle"
 	switch {
 	case cmd.IsSet("rate") && cmd.IsSet("closed"):
 		return errors.New("--rate and --closed exclude each other")
@@ -213,10 +213,10 @@ func newDialect(cmd *cli.Command) (bench.Dialect, error) {
 	}
 	var err error
 	switch cfg.Name {
-	case bench.DialectSwap, bench.DialectTURN:
+	case "swap", "turn":
 		cfg.Relay, err = targetFlag(cmd)
 		cfg.User, cfg.Password, _ = strings.Cut(cmd.String("turn-user"), ":")
-	case bench.DialectFerry:
+	case "ferry":
 		var errRelay, errTrust error
 		cfg.Token, err = readToken(cmd)
 		cfg.Relay, errRelay = addrFlag(cmd, "relay")
@@ -237,14 +237,14 @@ func rejectIgnored(cmd *cli.Command, cfg *bench.Config) error {
 		why   string
 		flags []string
 	}{
-		{dialect == bench.DialectFerry, "--dialect " + dialect, []string{"api", "token", "token-file", "region", "relay"}},
-		{dialect == bench.DialectSwap || dialect == bench.DialectTURN, "--dialect " + dialect, []string{"target"}},
-		{dialect == bench.DialectTURN, "--dialect " + dialect, []string{"turn-user"}},
-		{dialect == bench.DialectFerry || cmd.IsSet("admin"), "--dialect " + dialect, []string{"ca"}},
+		{dialect == "ferry", "--dialect " + dialect, []string{"api", "token", "token-file", "region", "relay"}},
+		{dialect == "swap" || dialect == "turn", "--dialect " + dialect, []string{"target"}},
+		{dialect == "turn", "--dialect " + dialect, []string{"turn-user"}},
+		{dialect == "ferry" || cmd.IsSet("admin"), "--dialect " + dialect, []string{"ca"}},
 		{cmd.IsSet("admin"), "no --admin", []string{"admin-token-file"}},
-		{cfg.Traffic != "" || shape == bench.ShapeStar || shape == bench.ShapeIdle, "--shape " + string(shape),
+		{cfg.Traffic != "" || shape == "star" || shape == "idle", "--shape " + shape,
 			[]string{"players"}},
-		{shape == bench.ShapeChurn, "--shape " + string(shape), []string{"churn-rate", "churn-play"}},
+		{shape == "churn", "--shape " + shape, []string{"churn-rate", "churn-play"}},
 		{cfg.Traffic == "", "--traffic", []string{"shape", "direction", "payload", "closed", "replace-rate"}},
 	} {
 		for _, name := range c.flags {
@@ -348,11 +348,11 @@ func (p *progress) second(s bench.Second) {
 	if s.At < 0 {
 		of = "  " + p.before
 	}
-	count, span := report.UnitCount, func(d time.Duration) string {
+	count, span := figures.Count, func(d time.Duration) string {
 		if d == 0 {
 			return "–"
 		}
-		return report.UnitTime.Format(float64(d))
+		return figures.Time.Format(float64(d))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -380,11 +380,11 @@ func (s streams) runJob(ctx context.Context, j job) error {
 	}
 	if j.progress {
 		p := &progress{w: s.stderr, before: "warm-up"}
-		if j.cfg.Shape == bench.ShapeIdle {
+		if j.cfg.Shape == "idle" {
 			p.before = "idle"
 		}
-		j.cfg.Progress = bench.Progress{Second: p.second, Run: p.step}
-		load := string(j.cfg.Shape)
+		j.cfg.OnSecond, j.cfg.OnRun = p.second, p.step
+		load := j.cfg.Shape
 		if t := j.cfg.Traffic; t != "" {
 			load = "traffic " + t
 		}
@@ -463,7 +463,7 @@ func (j job) checkThresholds(o outcome) error {
 	if !o.best.Valid { // It is also not valid if it was interrupted.
 		decided := bench.Missed(nil, &o.best)
 		gaps := o.best.Gaps
-		gone := o.best.Load.Shape == bench.ShapeIdle && gaps != nil && gaps.Absent > 0
+		gone := o.best.Load.Shape == "idle" && gaps != nil && gaps.Absent > 0
 		if len(decided) == 0 && (len(j.fail) > 0 || gone) {
 			return fmt.Errorf("%w: %s", errInvalidRun, o.best.InvalidReason())
 		}
@@ -472,25 +472,12 @@ func (j job) checkThresholds(o outcome) error {
 	var texts []string
 	for _, t := range all {
 		v, _ := t.Check(&o.best)
-		texts = append(texts, fmt.Sprintf("%s does not hold: %s", t, formatMeasured(t, v)))
+		texts = append(texts, fmt.Sprintf("%s does not hold: %s", t, v))
 	}
 	if len(texts) == 0 {
 		return nil
 	}
 	return gateError{errors.New(strings.Join(texts, "; "))}
-}
-
-func formatMeasured(t bench.Threshold, v float64) string {
-	if math.IsNaN(v) {
-		return "not measured"
-	}
-	switch t.Name {
-	case "loss", "dup", "reorder", "misdelivered", "corrupt", "absent":
-		return report.UnitShare.Format(v)
-	case "delivered", "binds":
-		return report.UnitRate.Format(v)
-	}
-	return report.UnitTime.Format(v)
 }
 
 // serverLimits names the limits that a ferry process runs with, by the command that

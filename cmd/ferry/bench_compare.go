@@ -49,14 +49,11 @@ Examples:
 				return err
 			}
 			if cmd.Bool("rounds") {
-				err = s.compareRounds(runs)
+				err = report.CompareRounds(s.stdout, runs)
 			} else {
-				err = s.compareWithFirst(runs)
+				err = report.Compare(s.stdout, runs)
 			}
-			if name := cmd.String("html"); name != "" {
-				err = errors.Join(err, report.WriteHTMLFile(name, runs))
-			}
-			return err
+			return errors.Join(err, files{"html": cmd.String("html")}.write(s.stdout, runs))
 		},
 	}
 }
@@ -74,28 +71,6 @@ func readRuns(names []string, all bool) (runs []bench.Result, err error) {
 		runs = append(runs, some...)
 	}
 	return runs, nil
-}
-
-func (s streams) compareWithFirst(runs []bench.Result) (all error) {
-	for i, r := range runs[1:] {
-		if i > 0 {
-			fmt.Fprintln(s.stdout)
-		}
-		c, err := report.Compare(runs[0], r)
-		if err == nil {
-			err = c.Text(s.stdout)
-		}
-		all = errors.Join(all, err)
-	}
-	return all
-}
-
-func (s streams) compareRounds(runs []bench.Result) error {
-	r, err := report.CompareRounds(runs)
-	if err != nil {
-		return err
-	}
-	return r.Text(s.stdout)
 }
 
 func benchGoBenchCommand(s streams) *cli.Command {

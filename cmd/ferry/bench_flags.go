@@ -17,14 +17,14 @@ func benchFlags() []cli.Flag {
 func targetFlags() []cli.Flag {
 	const category = "Target"
 	return []cli.Flag{
-		&cli.StringFlag{Category: category, Name: "dialect", Value: bench.DialectFerry,
+		&cli.StringFlag{Category: category, Name: "dialect", Value: "ferry",
 			Usage: "`NAME` of the dialect: ferry, turn (coturn and other TURN servers), swap (forwards by source address, see ferry bench null) or direct (no relay)"},
 		&cli.StringFlag{Category: category, Name: "api", Value: "http://127.0.0.1:7777", Usage: "`URL` of the API, for ferry"},
 		&cli.StringFlag{Category: category, Name: "token", Usage: "bearer `TOKEN` for the API"},
 		&cli.StringFlag{Category: category, Name: "token-file", Usage: "`FILE` with the bearer token"},
 		caFlag(category),
 		&cli.StringFlag{Category: category, Name: "region", Usage: "`ID` of the region to reserve in"},
-		&cli.StringFlag{Category: category, Name: "transport", Value: string(bench.TransportUDP),
+		&cli.StringFlag{Category: category, Name: "transport", Value: "udp",
 			Usage: "`TRANSPORT` to the relay: udp, dtls, ws or wss; ws and wss for ferry, dtls for ferry and turn"},
 		&cli.StringFlag{Category: category, Name: "family",
 			Usage: "`FAMILY` of the relay's endpoint: ipv4 or ipv6; default that of --relay, --target or --sources, or ipv4 unless the relay has only ipv6"},
@@ -47,7 +47,7 @@ func targetFlags() []cli.Flag {
 func loadFlags() []cli.Flag {
 	const category = "Load"
 	return []cli.Flag{
-		&cli.StringFlag{Category: category, Name: "shape", Value: string(bench.ShapePairs),
+		&cli.StringFlag{Category: category, Name: "shape", Value: "pairs",
 			Usage: "`SHAPE` of the load: pairs, star, churn or idle"},
 		&cli.StringFlag{Category: category, Name: "traffic",
 			Usage: "send what a game sends, instead of --shape: `NAME` of a profile, " + strings.Join(bench.TrafficProfiles(), ", ") +
@@ -55,9 +55,9 @@ func loadFlags() []cli.Flag {
 		&cli.IntFlag{Category: category, Name: "matches", Usage: fmt.Sprintf("`NUMBER` of hosts; default 200, and %d for --traffic",
 			defaultMatches), Value: 200, HideDefault: true},
 		&cli.IntFlag{Category: category, Name: "players",
-			Usage: fmt.Sprintf("`NUMBER` of players of each host, 1 to 255; default %d for a star, 1 for idle, and that of the profile for --traffic; all others have one",
-				bench.DefaultPlayers), HideDefault: true},
-		&cli.StringFlag{Category: category, Name: "direction", Value: string(bench.DirectionBoth),
+			Usage:       "`NUMBER` of players of each host, 1 to 255; default 10 for a star, 1 for idle, and that of the profile for --traffic; all others have one",
+			HideDefault: true},
+		&cli.StringFlag{Category: category, Name: "direction", Value: "both",
 			Usage: "`DIRECTION` of the datagrams: both, up (to the host) or down"},
 		&cli.FloatFlag{Category: category, Name: "rate",
 			Usage: fmt.Sprintf("datagrams per second in all; default %d, 0 for churn and idle, and that of the profile for --traffic",
@@ -67,12 +67,12 @@ func loadFlags() []cli.Flag {
 		&cli.StringFlag{Category: category, Name: "find-max",
 			Usage: "search for the highest rate that meets `CONDITIONS`, such as 'loss<0.1%'; starts at --rate"},
 		&cli.IntFlag{Category: category, Name: "payload",
-			Usage: fmt.Sprintf("`BYTES` of a datagram without the relay's header; default %d", bench.DefaultPayload), HideDefault: true},
-		&cli.DurationFlag{Category: category, Name: "duration", Usage: "measured `TIME`; for idle that of silence", Value: bench.DefaultDuration},
-		&cli.DurationFlag{Category: category, Name: "warmup", Usage: "`TIME` before the measured time", Value: bench.DefaultWarmup},
-		&cli.DurationFlag{Category: category, Name: "drain", Usage: "`TIME` to wait for the last datagrams", Value: bench.DefaultDrain},
+			Usage: "`BYTES` of a datagram without the relay's header; default 112", HideDefault: true},
+		&cli.DurationFlag{Category: category, Name: "duration", Usage: "measured `TIME`; for idle that of silence", Value: 10 * time.Second},
+		&cli.DurationFlag{Category: category, Name: "warmup", Usage: "`TIME` before the measured time", Value: 2 * time.Second},
+		&cli.DurationFlag{Category: category, Name: "drain", Usage: "`TIME` to wait for the last datagrams", Value: 500 * time.Millisecond},
 		&cli.DurationFlag{Category: category, Name: "keepalive", Usage: "`TIME` after which a silent endpoint sends a PING; 0 for never",
-			Value: bench.DefaultKeepalive},
+			Value: 3 * time.Second},
 		&cli.FloatFlag{Category: category, Name: "bind-rate", Usage: "repeated BINDs per second during the run", HideDefault: true},
 		&cli.FloatFlag{Category: category, Name: "replace-rate", Usage: "matches per second that fall silent and are replaced by new ones",
 			HideDefault: true},

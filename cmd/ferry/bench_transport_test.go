@@ -14,8 +14,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/bench/report"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
@@ -120,7 +120,7 @@ func TestBenchTransports(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := runs[0]
-			if r.Load.Transport != bench.Transport(c.transport) || r.Load.Family != bench.Family(c.family) ||
+			if r.Load.Transport != c.transport || r.Load.Family != c.family ||
 				!strings.Contains(stdout, "pairs, "+c.transport+" over "+c.family) {
 				t.Errorf("load %+v, report:\n%s", r.Load, stdout)
 			}
@@ -131,13 +131,13 @@ func TestBenchTransports(t *testing.T) {
 			if r.Server.NoSocket || r.Server.PID == 0 {
 				t.Errorf("the relay's process: %+v", r.Server)
 			}
-			if tcp := r.Load.Transport.IsTCP(); (r.Connections != nil) != tcp || tcp && r.Connections.Ended != 0 {
+			if tcp := benchrig.IsTCP(r.Load.Transport); (r.Connections != nil) != tcp || tcp && r.Connections.Ended != 0 {
 				t.Errorf("connections %+v", r.Connections)
 			}
 			const endpoints = 10
 			for name, by := range map[string]bool{
 				`ferry_dtls_events_total{event="established"}`: c.transport == "dtls",
-				"ferry_websocket_opened_total":                 r.Load.Transport.IsTCP(),
+				"ferry_websocket_opened_total":                 benchrig.IsTCP(r.Load.Transport),
 			} {
 				want := 0.0
 				if by {

@@ -34,8 +34,8 @@ type Ferry struct {
 	api  *api.Client
 	http *http.Transport
 
-	transport Transport // of the plan of the last Open, as is family
-	family    Family
+	transport string // of the plan of the last Open, as is family
+	family    string
 }
 
 var (
@@ -75,7 +75,7 @@ func isLoopback(host string) bool {
 func (f *Ferry) Name() string { return "ferry" }
 
 // Carries returns true.
-func (f *Ferry) Carries(Transport) bool { return true }
+func (f *Ferry) Carries(string) bool { return true }
 
 // reservation is an allocation, with the endpoint of the relay for the load, which is the
 // ticket's as well.
@@ -147,10 +147,10 @@ func (f *Ferry) reserveMatch(ctx context.Context, players int, take func(place i
 }
 
 func (f *Ferry) server(ctx context.Context, a api.Allocation) (Server, error) {
-	s, listed, other := Server{TLS: f.cfg.TLS}, []string{}, Family("")
+	s, listed, other := Server{TLS: f.cfg.TLS}, []string{}, ""
 	for _, e := range a.ServerEndpoints {
 		listed = append(listed, e.ConnectionType+" "+net.JoinHostPort(e.Host, strconv.Itoa(e.Port)))
-		if e.ConnectionType != string(f.transport) {
+		if e.ConnectionType != f.transport {
 			continue
 		}
 		if f.cfg.Relay.IsValid() { // The name of its certificate is that of the API's answer.

@@ -228,7 +228,7 @@ func (s *ferrySetup) retry(now time.Time) error {
 		return nil
 	}
 	s.lastRetry = now
-	if s.peers[0].Relay.IsValid() && !s.f.transport.IsTCP() && !s.answered && now.Sub(s.begin) > probeAfter {
+	if s.peers[0].Relay.IsValid() && !IsTCP(s.f.transport) && !s.answered && now.Sub(s.begin) > probeAfter {
 		s.begin = now
 		if err := checkPort(s.peers[0].Relay); err != nil {
 			return err

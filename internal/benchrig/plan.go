@@ -20,8 +20,8 @@ var (
 
 // FamilyError says that a relay has endpoints of another family only. It wraps ErrConfig.
 type FamilyError struct {
-	Transport Transport
-	Has       Family
+	Transport string
+	Has       string
 	Listed    []string // all endpoints of the relay
 }
 
@@ -61,7 +61,7 @@ type Plan struct {
 	Batch   int // the most datagrams of one system call
 
 	// Transport is how endpoints reach the relay. Empty: UDP.
-	Transport Transport
+	Transport string
 
 	first  netip.Addr // address of endpoint 0
 	single bool       // all endpoints have that address, and over UDP a socket each
@@ -76,7 +76,7 @@ type Link struct {
 
 // DefaultSources returns the addresses of the loopback network of a family: of IPv6 that is a
 // single one. Place leaves the first and the last 65,536 of those of IPv4 to servers.
-func DefaultSources(f Family) netip.Prefix {
+func DefaultSources(f string) netip.Prefix {
 	if f == FamilyIPv6 {
 		return netip.PrefixFrom(netip.IPv6Loopback(), 128)
 	}
@@ -139,7 +139,7 @@ func (p *Plan) Addr(i int) netip.Addr {
 // Socket returns the index of the socket of endpoint i. The endpoints of a match
 // have the same one, except over UDP on a single address.
 func (p *Plan) Socket(i int) int {
-	if p.single && !p.Transport.IsTCP() {
+	if p.single && !IsTCP(p.Transport) {
 		return i
 	}
 	m, _ := p.Match(i)

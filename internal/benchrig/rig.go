@@ -115,7 +115,7 @@ func (r *Rig) open() error {
 			end++
 		}
 		open := r.openSocket
-		if p.Transport.IsTCP() {
+		if IsTCP(p.Transport) {
 			open = r.openStreams
 		}
 		if err := open(first, end); err != nil {
@@ -136,7 +136,7 @@ func (r *Rig) poll() {
 	for i := range r.Sockets {
 		r.ready = append(r.ready, int32(i))
 	}
-	if len(r.Sockets) < manySockets || r.Plan.Transport.IsTCP() {
+	if len(r.Sockets) < manySockets || IsTCP(r.Plan.Transport) {
 		return
 	}
 	poller, err := sock.NewPoller()

@@ -71,20 +71,13 @@ const DefaultHeader = 38
 type Swap struct {
 	// Relay is where the relay listens. Required.
 	Relay netip.AddrPort
-	// Label is the name in tables. Default "swap".
-	Label string
 	// Header is the number of bytes in front of the payload, of which the
 	// first is the number of the player to which a host sends. 0 = DefaultHeader; at least 1.
 	Header int
 }
 
-// Name returns Label.
-func (d Swap) Name() string {
-	if d.Label != "" {
-		return d.Label
-	}
-	return "swap"
-}
+// Name returns "swap".
+func (Swap) Name() string { return "swap" }
 
 // Open sends one datagram through the relay to check that it runs.
 func (d Swap) Open(ctx context.Context, p Plan) (*Rig, error) {

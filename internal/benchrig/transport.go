@@ -13,31 +13,25 @@ import (
 	"github.com/pion/dtls/v3"
 )
 
-// Transport carries datagrams between an endpoint and the relay.
-type Transport string
-
-// The transports, as the Allocations API names them.
+// The transports between an endpoint and the relay, as the Allocations API names them.
 const (
-	TransportUDP  Transport = "udp"
-	TransportDTLS Transport = "dtls"
-	TransportWS   Transport = "ws"
-	TransportWSS  Transport = "wss"
+	TransportUDP  = "udp"
+	TransportDTLS = "dtls"
+	TransportWS   = "ws"
+	TransportWSS  = "wss"
 )
 
 // IsTCP reports whether each endpoint has a TCP connection of its own.
-func (t Transport) IsTCP() bool { return t == TransportWS || t == TransportWSS }
+func IsTCP(transport string) bool { return transport == TransportWS || transport == TransportWSS }
 
-// Family is a family of addresses.
-type Family string
-
-// The families.
+// The families of addresses.
 const (
-	FamilyIPv4 Family = "ipv4"
-	FamilyIPv6 Family = "ipv6"
+	FamilyIPv4 = "ipv4"
+	FamilyIPv6 = "ipv6"
 )
 
 // FamilyOf returns the family of an address.
-func FamilyOf(a netip.Addr) Family {
+func FamilyOf(a netip.Addr) string {
 	if a.Unmap().Is4() {
 		return FamilyIPv4
 	}
@@ -48,7 +42,7 @@ func FamilyOf(a netip.Addr) Family {
 type Connector interface {
 	Dialect
 	// Carries reports whether the dialect has a meaning over a transport.
-	Carries(t Transport) bool
+	Carries(t string) bool
 }
 
 // Server is the address to which an endpoint connects, and what that takes.
@@ -143,7 +137,7 @@ func (d *Dialer) Connect(ctx context.Context, ep int, server Server) (done bool,
 	}
 	c := &connecting{server: server, result: make(chan connected, 1)}
 	var run func(context.Context) connected
-	if transport.IsTCP() {
+	if IsTCP(transport) {
 		local := d.rig.Plan.Addr(ep)
 		run = func(ctx context.Context) connected {
 			s, err := dialWebSocket(ctx, local, server, transport == TransportWSS)
@@ -165,7 +159,7 @@ func (d *Dialer) Connect(ctx context.Context, ep int, server Server) (done bool,
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(d.ctx, cancel)()
-		if transport.IsTCP() { // A handshake of DTLS waits for the rig's goroutine, too.
+		if IsTCP(transport) { // A handshake of DTLS waits for the rig's goroutine, too.
 			select {
 			case d.slots <- struct{}{}:
 				defer func() { <-d.slots }()
@@ -265,7 +259,7 @@ func (r *Rig) TakeEnded(ended func(ep int)) {
 
 // Connections returns the counts of all connections; nil if the transport has none.
 func (r *Rig) Connections() *Connections {
-	if !r.Plan.Transport.IsTCP() {
+	if !IsTCP(r.Plan.Transport) {
 		return nil
 	}
 	all := *r.Sockets[0].Conn.(*streams).counts

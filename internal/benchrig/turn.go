@@ -38,7 +38,7 @@ func NewTURN(cfg TURNConfig) TURN { return TURN{cfg} }
 func (TURN) Name() string { return "turn" }
 
 // Carries reports whether t is DTLS.
-func (TURN) Carries(t Transport) bool { return t == TransportDTLS }
+func (TURN) Carries(t string) bool { return t == TransportDTLS }
 
 const (
 	// turnChannel is the first channel number (RFC 8656, 12). Each allocation has numbers of

@@ -114,7 +114,7 @@ func (f *fakeTURN) methods() (list []stun.Method) {
 	return list
 }
 
-func openTURN(t *testing.T, cfg TURNConfig, family Family) (*Rig, error) {
+func openTURN(t *testing.T, cfg TURNConfig, family string) (*Rig, error) {
 	t.Helper()
 	p := Plan{Matches: 1, Players: 1, Payload: 24, Stride: 2, Sockets: 1, Batch: 16, Flows: []Link{{From: 1, To: 0}, {From: 0, To: 1}}}
 	if family == FamilyIPv6 {
@@ -138,7 +138,7 @@ func openTURN(t *testing.T, cfg TURNConfig, family Family) (*Rig, error) {
 
 // TestTURNRequests: what a server is asked for, over both families, and that all is given back.
 func TestTURNRequests(t *testing.T) {
-	for family, addr := range map[Family]string{FamilyIPv4: "127.0.0.1:0", FamilyIPv6: "[::1]:0"} {
+	for family, addr := range map[string]string{FamilyIPv4: "127.0.0.1:0", FamilyIPv6: "[::1]:0"} {
 		f := newFakeTURN(t, addr, nil)
 		r, err := openTURN(t, TURNConfig{Server: f.addr(), User: "u", Password: "p"}, family)
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/bench/report"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/test/ferrytest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
@@ -249,7 +250,7 @@ func countRun(t *testing.T, transport string) (all []counted) {
 			all = append(all, counted{transport, name, figure, by, count})
 		}
 		received, written := `ferry_datagrams_total{direction="in"}`, `ferry_datagrams_total{direction="out"}`
-		if result.Load.Transport.IsTCP() {
+		if benchrig.IsTCP(result.Load.Transport) {
 			received, written = `ferry_websocket_messages_total{direction="in"}`, `ferry_websocket_messages_total{direction="out"}`
 		}
 		add("sent", sent, "the relay: "+received, grown(received))
@@ -258,7 +259,7 @@ func countRun(t *testing.T, transport string) (all []counted) {
 		to, from := r.captured(packets, transport, result.WireBytes)
 		add("sent", sent, "the capture", to)
 		add("delivered", delivered, "the capture", from)
-		if !result.Load.Transport.IsTCP() {
+		if !benchrig.IsTCP(result.Load.Transport) {
 			add("sent and delivered", sent+delivered, "the kernel: UdpInDatagrams", udp)
 		}
 	})

@@ -18,7 +18,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ferryrelay/ferry/bench/report"
+	"github.com/ferryrelay/ferry/internal/benchrig/figures"
 )
 
 // framesPeers are compared with frames from XDP, in the order of the first round.
@@ -341,7 +341,7 @@ func span(list []float64, format string) string {
 	if len(list) == 0 {
 		return "–"
 	}
-	return fmt.Sprintf(format+" ("+format+"–"+format+")", report.Median(list).Median, slices.Min(list), slices.Max(list))
+	return fmt.Sprintf(format+" ("+format+"–"+format+")", figures.Median(list).Median, slices.Min(list), slices.Max(list))
 }
 
 // bouncePort is the port to which the least relay listens.

@@ -85,7 +85,7 @@ func swapDialect(ctx context.Context, s *server, label string) (*server, error) 
 		s.stop()
 		return nil, fmt.Errorf("%s: %w", label, err)
 	}
-	s.dialect, err = bench.NewDialect(bench.DialectConfig{Name: bench.DialectSwap, Relay: addr, Label: label})
+	s.dialect, err = bench.NewDialect(bench.DialectConfig{Name: "swap", Relay: addr})
 	return s, err
 }
 
@@ -119,7 +119,7 @@ func startSwap(flags ...string) func(context.Context, options, bool) (*server, e
 func startFerryDTLS(ctx context.Context, o options, star bool) (*server, error) {
 	s, err := startFerry(ctx, o, star)
 	if err == nil {
-		s.transport = bench.TransportDTLS
+		s.transport = "dtls"
 	}
 	return s, err
 }
@@ -218,7 +218,7 @@ func startCoturnDTLS(ctx context.Context, o options, _ bool) (*server, error) {
 	}
 	s, err = turnDialect(s, o.net().at(port), "coturn, DTLS", s.untilBinding(ctx, o.net().at(plain)))
 	if err == nil {
-		s.transport = bench.TransportDTLS
+		s.transport = "dtls"
 	}
 	return s, err
 }
@@ -238,6 +238,6 @@ func turnDialect(s *server, addr netip.AddrPort, label string, err error) (*serv
 		s.stop()
 		return nil, fmt.Errorf("%s: %w", label, err)
 	}
-	s.dialect, err = bench.NewDialect(bench.DialectConfig{Name: bench.DialectTURN, Relay: addr, User: turnUser, Password: turnPassword})
+	s.dialect, err = bench.NewDialect(bench.DialectConfig{Name: "turn", Relay: addr, User: turnUser, Password: turnPassword})
 	return s, err
 }

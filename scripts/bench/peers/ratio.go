@@ -3,7 +3,7 @@ package main
 import (
 	"slices"
 
-	"github.com/ferryrelay/ferry/bench/report"
+	"github.com/ferryrelay/ferry/internal/benchrig/figures"
 )
 
 // Kinds of compared quantities.
@@ -61,7 +61,7 @@ func (r row) of(s *sample) bool {
 
 // comparison is one peer against another in one row.
 type comparison struct {
-	Ratio report.Spread
+	Ratio figures.Spread
 	Left  int // invalid pairs
 }
 
@@ -80,7 +80,7 @@ func (s *session) compare(r row, ours, base string) (c comparison) {
 		}
 		a, b = append(a, x.value(r.kind)), append(b, y.value(r.kind))
 	}
-	c.Ratio = report.PairedRatio(a, b)
+	c.Ratio = figures.PairedRatio(a, b)
 	return c
 }
 
@@ -95,14 +95,14 @@ func (s *session) find(r row, peer string, round int) *sample {
 }
 
 // spread returns a relay's own values over the valid rounds.
-func (s *session) spread(r row, peer string) report.Spread {
+func (s *session) spread(r row, peer string) figures.Spread {
 	var list []float64
 	for round := 1; round <= s.o.rounds; round++ {
 		if one := s.find(r, peer, round); one != nil && one.Bad == "" && (round > 1 || s.o.rounds == 1) {
 			list = append(list, one.value(r.kind))
 		}
 	}
-	return report.Median(list)
+	return figures.Median(list)
 }
 
 // took returns the relays of a scenario that have samples.

@@ -56,9 +56,9 @@ func TestCompare(t *testing.T) {
 func TestDoubt(t *testing.T) {
 	good := bench.Result{Sent: 1000, Delivered: 1000, Valid: true}
 	good.Server.PerDatagram = 3000
-	caused := func(side bench.Limit) func(*bench.Result) {
+	caused := func(side string) func(*bench.Result) {
 		return func(r *bench.Result) {
-			r.Valid, r.Causes = side == bench.LimitServer, []bench.Cause{{Limit: side, Reason: "the " + string(side)}}
+			r.Valid, r.Causes = side == "server", []bench.Cause{{Limit: side, Reason: "the " + side}}
 		}
 	}
 	for _, c := range []struct {
@@ -68,11 +68,11 @@ func TestDoubt(t *testing.T) {
 		want string
 	}{
 		{"good", func(*bench.Result) {}, stepRate, ""},
-		{"steal", caused(bench.LimitMachine), stepRate, "machine"},
-		{"generator", caused(bench.LimitGenerator), stepRate, "generator"},
-		{"generator in a closed loop", caused(bench.LimitGenerator), stepClosed, ""},
+		{"steal", caused("machine"), stepRate, "machine"},
+		{"generator", caused("generator"), stepRate, "generator"},
+		{"generator in a closed loop", caused("generator"), stepClosed, ""},
 		{"loss", func(r *bench.Result) { r.LossRatio = 0.01 }, stepRate, "1.00 % lost"},
-		{"little loss", caused(bench.LimitServer), stepRate, ""},
+		{"little loss", caused("server"), stepRate, ""},
 		{"nothing", func(r *bench.Result) { r.Delivered = 0 }, stepRate, "nothing"},
 		{"no time", func(r *bench.Result) { r.Server.PerDatagram = 0 }, stepRate, "CPU"},
 	} {
@@ -85,7 +85,7 @@ func TestDoubt(t *testing.T) {
 }
 
 func TestSpoilt(t *testing.T) {
-	run := func(valid bool, sides ...bench.Limit) (r bench.Result) {
+	run := func(valid bool, sides ...string) (r bench.Result) {
 		r.Valid = valid
 		for _, side := range sides {
 			r.Causes = append(r.Causes, bench.Cause{Limit: side, Reason: "x"})
@@ -98,10 +98,10 @@ func TestSpoilt(t *testing.T) {
 		want bool
 	}{
 		{"good", sample{}, false},
-		{"generator", sample{Bad: "x", Result: run(false, bench.LimitGenerator)}, true},
-		{"steal", sample{Bad: "x", Result: run(false, bench.LimitMachine)}, true},
-		{"the relay lost", sample{Bad: "x", Result: run(true, bench.LimitServer)}, false},
-		{"the relay and the generator", sample{Bad: "x", Result: run(false, bench.LimitGenerator, bench.LimitServer)}, true},
+		{"generator", sample{Bad: "x", Result: run(false, "generator")}, true},
+		{"steal", sample{Bad: "x", Result: run(false, "machine")}, true},
+		{"the relay lost", sample{Bad: "x", Result: run(true, "server")}, false},
+		{"the relay and the generator", sample{Bad: "x", Result: run(false, "generator", "server")}, true},
 	} {
 		if got := c.one.spoilt(); got != c.want {
 			t.Errorf("%s: %v", c.name, got)

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/bench"
-	"github.com/ferryrelay/ferry/bench/report"
+	"github.com/ferryrelay/ferry/internal/benchrig/figures"
 )
 
 const (
@@ -155,20 +155,20 @@ func (s *session) fail(fault string) {
 
 // spoilt reports whether a run is invalid for a reason other than the relay.
 func (s *sample) spoilt() bool {
-	return s.Bad != "" && !(s.Result.Valid && s.Result.CausedBy(bench.LimitServer))
+	return s.Bad != "" && !(s.Result.Valid && s.Result.CausedBy("server"))
 }
 
 func (s *session) run(ctx context.Context, sc scenario, p peer, servers map[string]*server, one *sample) (err error) {
 	srv := servers[p.name]
 	if srv == nil {
-		if srv, err = p.start(ctx, s.o, sc.shape == bench.ShapeStar); err != nil {
+		if srv, err = p.start(ctx, s.o, sc.shape == "star"); err != nil {
 			return err
 		}
 		servers[p.name] = srv
 	}
 	cfg := sc.config(s.o, step{one.Step, one.Rate})
-	cfg.Endpoints.Transport = srv.transport
-	cfg.Label.Name, cfg.Label.Commit, cfg.Label.Command, cfg.Server.PID = p.name, s.commit, s.o.typed(), srv.pid()
+	cfg.Transport = srv.transport
+	cfg.Label.Name, cfg.Label.Commit, cfg.Label.Command, cfg.ServerPID = p.name, s.commit, s.o.typed(), srv.pid()
 	bounded, cancel := context.WithTimeout(ctx, slack+s.o.duration+s.o.warmup)
 	defer cancel()
 	one.Result, err = bench.Run(bounded, cfg, srv.dialect)
@@ -182,10 +182,10 @@ func (s *session) run(ctx context.Context, sc scenario, p peer, servers map[stri
 // per datagram is valid either way.
 func doubt(r *bench.Result, kind string) string {
 	switch {
-	case r.CausedBy(bench.LimitMachine):
-		return r.Reasons(bench.LimitMachine)
-	case r.CausedBy(bench.LimitGenerator) && kind == stepRate:
-		return "the generator was the limit: " + r.Reasons(bench.LimitGenerator)
+	case r.CausedBy("machine"):
+		return r.Reasons("machine")
+	case r.CausedBy("generator") && kind == stepRate:
+		return "the generator was the limit: " + r.Reasons("generator")
 	case r.LossRatio > maxLoss:
 		return fmt.Sprintf("%.2f %% lost", 100*r.LossRatio)
 	case r.Delivered == 0:
@@ -281,7 +281,7 @@ func progress(one *sample) string {
 	r := &one.Result
 	text := fmt.Sprintf("round %d  %-9s %-12s %9s/s  CPU %6.2f µs  p50 %8s  p99 %8s",
 		one.Round, one.Scenario, one.Peer, thousands(r.DeliveredRate), r.Server.PerDatagram/1e3,
-		report.UnitTime.Format(float64(r.Latency.P50)), report.UnitTime.Format(float64(r.Latency.P99)))
+		figures.Time.Format(float64(r.Latency.P50)), figures.Time.Format(float64(r.Latency.P99)))
 	if one.Step == stepClosed {
 		text += "  closed loop"
 	}

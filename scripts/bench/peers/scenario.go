@@ -12,8 +12,8 @@ import (
 type scenario struct {
 	name      string
 	about     string
-	shape     bench.Shape
-	direction bench.Direction
+	shape     string
+	direction string
 	matches   int
 	closed    bool      // also measure a closed loop, which saturates both sides
 	rates     []float64 // nil: those of the command line
@@ -54,24 +54,24 @@ const lowRate = 20_000
 var scenarios = []scenario{
 	{
 		name: "pairs", about: "200 hosts with 1 player each, both ways, spread evenly",
-		shape: bench.ShapePairs, direction: bench.DirectionBoth, matches: 200, closed: true,
+		shape: "pairs", direction: "both", matches: 200, closed: true,
 	},
 	{
 		name: "star-up", about: "20 hosts with 10 players each, players to host, all of a match at once",
-		shape: bench.ShapeStar, direction: bench.DirectionUp, matches: 20, closed: true,
+		shape: "star", direction: "up", matches: 20, closed: true,
 	},
 	{
 		name: "star-both", about: "20 hosts with 10 players each, both ways, all of a match at once",
-		shape: bench.ShapeStar, direction: bench.DirectionBoth, matches: 20, closed: true,
+		shape: "star", direction: "both", matches: 20, closed: true,
 	},
 	{
 		name: "star-merge", about: "star-up next to a C loop that merges by destination too: what there is to gain here",
-		shape: bench.ShapeStar, direction: bench.DirectionUp, matches: 20, rates: []float64{5 * lowRate}, closed: true,
+		shape: "star", direction: "up", matches: 20, rates: []float64{5 * lowRate}, closed: true,
 		variants: []string{"c-merge"},
 	},
 	{
 		name: "dtls", about: "pairs over DTLS",
-		shape: bench.ShapePairs, direction: bench.DirectionBoth, matches: 200, rates: []float64{lowRate, 2 * lowRate}, closed: true, secure: true,
+		shape: "pairs", direction: "both", matches: 200, rates: []float64{lowRate, 2 * lowRate}, closed: true, secure: true,
 	},
 }
 
@@ -106,7 +106,7 @@ func (s *scenario) players(o options) (list []peer) {
 		}
 		return list
 	}
-	multiplexes := o.multiplexes && s.variants == nil && s.shape == bench.ShapePairs
+	multiplexes := o.multiplexes && s.variants == nil && s.shape == "pairs"
 	for _, p := range peers {
 		if wants(o.only, p.name) && (s.variants == nil || p.name == "ferry" || p.name == "c") {
 			list = append(list, p)
@@ -123,10 +123,11 @@ func (s *scenario) players(o options) (list []peer) {
 // config returns the configuration of a run.
 func (s *scenario) config(o options, st step) bench.Config {
 	cfg := bench.Config{
-		Label: bench.Label{Limits: "off"}, Shape: s.shape, Direction: s.direction, Matches: s.matches,
-		Rate: st.rate, Payload: o.payload, Duration: o.duration, Warmup: noneIfZero(o.warmup),
-		Endpoints: bench.EndpointConfig{Sources: o.net().sources, AllowRemote: o.remote()},
-		Generator: bench.GeneratorConfig{Pin: true, CPU: o.generatorCPU},
+		Label: bench.Label{Limits: "off"}, Sources: o.net().sources, AllowRemote: o.remote(),
+		Load: bench.Load{
+			Shape: s.shape, Direction: s.direction, Matches: s.matches, Rate: st.rate, Payload: o.payload,
+			Duration: o.duration, Warmup: noneIfZero(o.warmup), Pinned: true, CPU: o.generatorCPU,
+		},
 	}
 	if st.kind == stepClosed {
 		cfg.Window = window

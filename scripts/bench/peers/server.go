@@ -33,7 +33,7 @@ const (
 // server is the process of a relay.
 type server struct {
 	dialect   bench.Dialect
-	transport bench.Transport // of its clients; empty: UDP
+	transport string // of its clients; empty: UDP
 
 	cmd    *exec.Cmd
 	lines  chan string   // lines of its output

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/ferryrelay/ferry/bench/report"
+	"github.com/ferryrelay/ferry/internal/benchrig/figures"
 )
 
 // table is a table of the text output.
@@ -29,7 +29,7 @@ var incomparable = []string{
 	"CPU is the run time of the relay's process (all its threads) divided by the datagrams that arrived at the generator.",
 }
 
-func ratioText(s report.Spread) string {
+func ratioText(s figures.Spread) string {
 	switch s.N {
 	case 0:
 		return "–"
@@ -149,7 +149,7 @@ func (s *session) absolute() (list []table) {
 			for _, n := range names {
 				text := "–"
 				if sp := s.spread(r, n); sp.N > 0 {
-					text = report.UnitTime.Format(sp.Median)
+					text = figures.Time.Format(sp.Median)
 				}
 				line = append(line, text)
 			}

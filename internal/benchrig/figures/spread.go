@@ -1,4 +1,4 @@
-package report
+package figures
 
 import (
 	"fmt"
@@ -45,7 +45,7 @@ func Median(values []float64) Spread {
 // above 0 are ignored. It panics if the lengths differ.
 func PairedRatio(a, b []float64) Spread {
 	if len(a) != len(b) {
-		panic("report: PairedRatio of lists of different lengths")
+		panic("figures: PairedRatio of lists of different lengths")
 	}
 	var list []float64
 	for i := range a {
@@ -60,7 +60,7 @@ func PairedRatio(a, b []float64) Spread {
 func (s Spread) Text(u Unit) string {
 	switch s.N {
 	case 0:
-		return dash
+		return Dash
 	case 1:
 		return u.Format(s.Median)
 	}
