@@ -50,7 +50,7 @@ func (b *binding) renew() bool {
 		return true
 	}
 	if b.next == math.MaxUint16 {
-		b.s.endLocked(ErrNonceExhausted)
+		b.s.endLocked(errNonceExhausted)
 		return false
 	}
 	b.next++
@@ -83,7 +83,7 @@ func (b *binding) begin(now, at int64) {
 // Bind waits until the relay has confirmed the binding; when that holds, it
 // returns at once. Run has to be under way, or begin within 5 s.
 //
-// Errors: ctx.Err(), after which binding still goes on; ErrNotRunning; or why
+// Errors: ctx.Err(), after which binding still goes on; that there is no Run; or why
 // the session ended.
 func (s *Session) Bind(ctx context.Context) error {
 	s.mu.Lock()
@@ -113,7 +113,7 @@ func (s *Session) Bind(ctx context.Context) error {
 			limit.Stop()
 		case <-limit.C:
 			if !isClosed(s.started) {
-				return ErrNotRunning
+				return errNotRunning
 			}
 		}
 	}

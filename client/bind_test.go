@@ -135,7 +135,7 @@ func TestNonceNeverWraps(t *testing.T) {
 	if got := nonces(drain(t, s, ms(500))); got != nil {
 		t.Errorf("binds with %v", got)
 	}
-	if err := s.Err(); err != ErrNonceExhausted {
+	if err := s.Err(); err != errNonceExhausted {
 		t.Errorf("ended with %v", err)
 	}
 }
@@ -147,7 +147,7 @@ func TestRetriesRunOutOfNonces(t *testing.T) {
 	for now := int64(0); now < ms(9000) && s.Err() == nil; now += ms(250) {
 		drain(t, s, now)
 	}
-	if err := s.Err(); err != ErrNonceExhausted {
+	if err := s.Err(); err != errNonceExhausted {
 		t.Errorf("ended with %v", err)
 	}
 }
@@ -217,10 +217,10 @@ func TestBindWithoutRun(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		began := time.Now()
-		if err := s.Bind(ctx); err != ErrNotRunning {
+		if err := s.Bind(ctx); err != errNotRunning {
 			t.Errorf("Bind: %v", err)
 		}
-		if _, err := s.Connect(ctx); err != ErrNotRunning {
+		if _, err := s.Connect(ctx); err != errNotRunning {
 			t.Errorf("Connect: %v", err)
 		}
 		if took := time.Since(began); took > 2*runWithin {

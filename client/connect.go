@@ -38,8 +38,8 @@ type verdict struct {
 // A link that the relay has dropped, such as one that nothing used for too long, is made again
 // without a call. If that fails, Read and Write of the peer return ErrLinkLost.
 //
-// Errors: ErrRejected, RefusedError, ErrConnectTimeout, ErrRole, ErrConnecting,
-// ErrNotRunning, ctx.Err(), or why the session ended.
+// Errors: ErrRejected, RefusedError, ErrConnectTimeout, ErrRole, that another
+// Connect waits or there is no Run, ctx.Err(), or why the session ended.
 func (s *Session) Connect(ctx context.Context) (*Peer, error) {
 	if s.host {
 		return nil, ErrRole
@@ -83,7 +83,7 @@ func (c *connecting) begin() (*Peer, chan verdict, error) {
 	case c.s.err != nil:
 		return nil, nil, c.s.err
 	case c.active && c.verdicts != nil:
-		return nil, nil, ErrConnecting
+		return nil, nil, errConnecting
 	case c.active: // Its link is made again.
 		c.verdicts = make(chan verdict, 1)
 		return nil, c.verdicts, nil
@@ -117,7 +117,6 @@ func (c *connecting) dueConnect(now int64, buf []byte) ([]byte, int64) {
 	}
 	c.noteSent(now, c.s.cfg.RetryPeriod)
 	c.sentAt = now
-	c.s.counters.connects.Add(1)
 	return proto.ConnectRequest{ID: c.s.own, ConnectionData: c.s.cfg.Ticket.HostConnectionData}.Append(buf[:0]), now
 }
 

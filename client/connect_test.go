@@ -157,7 +157,7 @@ func TestConnectOnce(t *testing.T) {
 	if _, _, err := s.connect.begin(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Connect(within(t)); err != ErrConnecting {
+	if _, err := s.Connect(within(t)); err != errConnecting {
 		t.Errorf("second Connect: %v", err)
 	}
 }

@@ -14,15 +14,8 @@ import (
 var (
 	// ErrConfig is wrapped by every refusal of a Config or Ticket.
 	ErrConfig = errors.New("client: configuration is not usable")
-	// ErrRunning is Run called a second time.
-	ErrRunning = errors.New("client: session was run before")
-	// ErrNotRunning is Bind or Connect of a session without a Run.
-	ErrNotRunning = errors.New("client: session does not run: call Run in a goroutine")
 	// ErrBindTimeout ends a session whose BIND stays without an answer.
 	ErrBindTimeout = errors.New("client: relay does not answer BIND")
-	// ErrNonceExhausted ends a session that needs a nonce above 65535: nonces
-	// never wrap, since the relay would ignore the BIND.
-	ErrNonceExhausted = errors.New("client: no greater nonce is left")
 	// ErrInUse ends a session that loses its endpoint to another one with the same
 	// allocation, such as a copy of the game, at least three times in 30 s.
 	ErrInUse = errors.New("client: another session uses this allocation")
@@ -30,12 +23,8 @@ var (
 	ErrNotBound = errors.New("client: session is not bound yet")
 	// ErrTooLarge is a datagram above Config.MaxContent; nothing was sent.
 	ErrTooLarge = errors.New("client: datagram is larger than the content limit")
-	// ErrAddr is WriteTo with an address that is not an Addr.
-	ErrAddr = errors.New("client: address is not an allocation")
 	// ErrRole is Connect on a host or Accept on a joiner.
 	ErrRole = errors.New("client: call belongs to the other role")
-	// ErrConnecting is Connect while another Connect waits.
-	ErrConnecting = errors.New("client: a Connect is under way")
 	// ErrConnectTimeout is Connect without any verdict of the relay.
 	ErrConnectTimeout = errors.New("client: relay does not answer CONNECT_REQUEST")
 	// ErrRejected is Connect to a host that has all the players it may have.
@@ -46,6 +35,21 @@ var (
 	// ErrLinkLost is wrapped, beside its reason, by Read and Write of a host whose link the relay
 	// has dropped and did not make again. Connect starts anew.
 	ErrLinkLost = errors.New("client: link to the host is lost")
+)
+
+// Errors of wrong calls, and of a session that has no way on: programs do not tell them apart.
+var (
+	// errRunning is Run called a second time.
+	errRunning = errors.New("client: session was run before")
+	// errNotRunning is Bind or Connect of a session without a Run.
+	errNotRunning = errors.New("client: session does not run: call Run in a goroutine")
+	// errNonceExhausted ends a session that needs a nonce above 65535: nonces
+	// never wrap, since the relay would ignore the BIND.
+	errNonceExhausted = errors.New("client: no greater nonce is left")
+	// errAddr is WriteTo with an address that is not an Addr.
+	errAddr = errors.New("client: address is not an allocation")
+	// errConnecting is Connect while another Connect waits.
+	errConnecting = errors.New("client: a Connect is under way")
 )
 
 // EndedError is an error of the relay about the session's own allocation: ERROR 1, it timed out,

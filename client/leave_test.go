@@ -164,7 +164,7 @@ func TestRunLeavesWithItsContext(t *testing.T) {
 	if err := s.Err(); err != net.ErrClosed {
 		t.Errorf("ended with %v", err)
 	}
-	if err := s.Run(context.Background()); err != ErrRunning {
+	if err := s.Run(context.Background()); err != errRunning {
 		t.Errorf("second Run: %v", err)
 	}
 	if err := s.Close(); err != nil {

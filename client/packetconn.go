@@ -27,7 +27,7 @@ func newPacketConn(s *Session) *packetConn {
 // PacketConn returns the session as a net.PacketConn, the same one each time, whose
 // addresses are Addr values. ReadFrom returns the datagrams of all peers, each peer
 // in turn. WriteTo takes any Addr; the relay drops what has no link behind it. It
-// fails with ErrAddr, ErrTooLarge, ErrNotBound, os.ErrDeadlineExceeded or why the
+// fails with ErrTooLarge, ErrNotBound, os.ErrDeadlineExceeded or why the
 // session ended, and never because of the network. Of a joiner, which still has to
 // Connect first, both fail with ErrLinkLost until the next Connect. Close closes the
 // session.
@@ -114,7 +114,7 @@ func (c *packetConn) next(b []byte) (int, net.Addr, error) {
 func (c *packetConn) WriteTo(b []byte, addr net.Addr) (int, error) {
 	to, ok := addr.(Addr)
 	if !ok {
-		return 0, ErrAddr
+		return 0, errAddr
 	}
 	if past(&c.limit) {
 		return 0, os.ErrDeadlineExceeded

@@ -94,7 +94,7 @@ func TestPacketConnOverTheRelay(t *testing.T) {
 	if n, _, err := jc.ReadFrom(buf); err != nil || string(buf[:n]) != "pong" {
 		t.Errorf("joiner reads %q, %v", buf[:n], err)
 	}
-	if _, err := hc.WriteTo(nil, &net.UDPAddr{}); err != ErrAddr {
+	if _, err := hc.WriteTo(nil, &net.UDPAddr{}); err != errAddr {
 		t.Errorf("WriteTo a UDP address: %v", err)
 	}
 	if _, err := hc.WriteTo(make([]byte, 1401), from); err != ErrTooLarge {

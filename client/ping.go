@@ -17,7 +17,6 @@ type pinger struct {
 	number   uint16 // of the newest PING; wraps
 	flight   [pingsInFlight]pingSent
 	smoothed time.Duration
-	newest   time.Duration
 }
 
 type pingSent struct {
@@ -58,10 +57,10 @@ func (p *pinger) onEcho(now int64, number uint16) {
 
 // sample smooths with a weight of 1/8 for the newest, as TCP does (RFC 6298).
 func (p *pinger) sample(rtt time.Duration) {
-	p.newest = max(rtt, 1)
+	rtt = max(rtt, 1)
 	if p.smoothed == 0 {
-		p.smoothed = p.newest
+		p.smoothed = rtt
 		return
 	}
-	p.smoothed += (p.newest - p.smoothed) / 8
+	p.smoothed += (rtt - p.smoothed) / 8
 }

@@ -145,7 +145,7 @@ func TestConnectWaitsForALostLink(t *testing.T) {
 	if now != nil || err != nil {
 		t.Fatalf("Connect returns %v, %v at once", now, err)
 	}
-	if _, _, err := s.connect.begin(); err != ErrConnecting {
+	if _, _, err := s.connect.begin(); err != errConnecting {
 		t.Errorf("a second one: %v", err)
 	}
 	asked(t, s, ms(2000))

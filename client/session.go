@@ -89,13 +89,13 @@ func (s *Session) LocalAddr() netip.AddrPort {
 // when nothing of it runs any more. When ctx ends, it leaves as Close does.
 //
 // It returns nil after Close, ctx.Err() when ctx ended, and otherwise the
-// reason: EndedError, ErrBindTimeout, ErrNonceExhausted, ErrInUse, or the error of a socket that
+// reason: EndedError, ErrBindTimeout, ErrInUse, or the error of a socket that
 // was closed or has received nothing but errors for Config.RebindTimeout.
 func (s *Session) Run(ctx context.Context) error {
 	s.mu.Lock()
 	if isClosed(s.started) {
 		s.mu.Unlock()
-		return ErrRunning
+		return errRunning
 	}
 	close(s.started)
 	s.mu.Unlock()

@@ -24,29 +24,27 @@ type Stats struct {
 	PeersRefused uint64 // RELAY of a new peer when MaxPeers were reached
 	PeersEvicted uint64 // silent peers that made room
 
-	Binds    uint64 // BINDs sent, repetitions included
-	Rebinds  uint64 // times that the session bound again: silence, ERROR 3, Roam
-	Pings    uint64 // PINGs sent
-	Echoes   uint64 // PINGs that came back
-	Connects uint64 // CONNECT_REQUESTs sent, repetitions included
+	Binds   uint64 // BINDs sent, repetitions included
+	Rebinds uint64 // times that the session bound again: silence, ERROR 3, Roam
+	Pings   uint64 // PINGs sent
+	Echoes  uint64 // PINGs that came back
 
 	Errors      [errorCodes]uint64 // ERRORs received, by code
 	OtherErrors uint64             // ERRORs of an unknown code or about another allocation
 
-	Bound   bool          // the relay has confirmed the present endpoint
-	Nonce   uint16        // of the newest BIND
-	Peers   int           // in the table now
-	RTT     time.Duration // to the relay and back, smoothed; 0 before the first echo
-	RTTLast time.Duration // the newest sample
+	Bound bool          // the relay has confirmed the present endpoint
+	Nonce uint16        // of the newest BIND
+	Peers int           // in the table now
+	RTT   time.Duration // to the relay and back, smoothed; 0 before the first echo
 }
 
 // counters are the parts of Stats that several goroutines write.
 type counters struct {
-	sent, sentBytes, received, receivedBytes       atomic.Uint64
-	queueDropped, foreign, malformed               atomic.Uint64
-	unexpected, late, refused, evicted             atomic.Uint64
-	binds, rebinds, pings, echoes, connects, other atomic.Uint64
-	errors                                         [errorCodes]atomic.Uint64
+	sent, sentBytes, received, receivedBytes atomic.Uint64
+	queueDropped, foreign, malformed         atomic.Uint64
+	unexpected, late, refused, evicted       atomic.Uint64
+	binds, rebinds, pings, echoes, other     atomic.Uint64
+	errors                                   [errorCodes]atomic.Uint64
 }
 
 // Stats returns the counters and the state of the session.
@@ -60,7 +58,7 @@ func (s *Session) Stats() Stats {
 		Unexpected: c.unexpected.Load(), LatePeers: c.late.Load(),
 		PeersRefused: c.refused.Load(), PeersEvicted: c.evicted.Load(),
 		Binds: c.binds.Load(), Rebinds: c.rebinds.Load(),
-		Pings: c.pings.Load(), Echoes: c.echoes.Load(), Connects: c.connects.Load(),
+		Pings: c.pings.Load(), Echoes: c.echoes.Load(),
 		OtherErrors: c.other.Load(),
 	}
 	for i := range st.Errors {
@@ -71,6 +69,6 @@ func (s *Session) Stats() Stats {
 	st.Bound = s.bind.bound.Load() && !s.bind.active
 	st.Nonce = s.bind.last
 	st.Peers = len(s.peers.byID)
-	st.RTT, st.RTTLast = s.ping.smoothed, s.ping.newest
+	st.RTT = s.ping.smoothed
 	return st
 }

@@ -106,7 +106,7 @@ func Preset(name string) (Conditions, error) {
 	for part := range strings.SplitSeq(name, "+") {
 		p, ok := find(part)
 		if !ok {
-			return Conditions{}, fmt.Errorf("%w: there is no preset %q, but %s", ErrConditions, part, strings.Join(PresetNames(), ", "))
+			return Conditions{}, fmt.Errorf("%w: there is no preset %q, but %s", ErrConditions, part, strings.Join(presetNames(), ", "))
 		}
 		sum.Delay += time.Duration(p.delay) * time.Millisecond
 		sum.Jitter += time.Duration(p.jitter) * time.Millisecond
@@ -127,8 +127,8 @@ func find(name string) (preset, bool) {
 	return preset{}, false
 }
 
-// PresetNames returns the names for Preset: networks, then ways to a server.
-func PresetNames() []string {
+// presetNames returns the names for Preset: networks, then ways to a server.
+func presetNames() []string {
 	names := make([]string, 0, len(access)+len(ways))
 	for _, list := range [][]preset{access[:], ways[:]} {
 		for _, p := range list {
@@ -157,37 +157,6 @@ var fields = [...]field{
 	{"mtu", func(p *Conditions) any { return &p.MTU }},
 }
 
-// ParseConditions reads parameters as a person writes them: settings and names of
-// presets with commas between them, such as
-//
-//	delay=100ms,jitter=10ms,loss=1,duplicate=0.5
-//	4g+regional-median,loss=10
-//	off
-//
-// A preset sets everything, so that it stands first. The empty text and "off"
-// mean the zero Conditions. Errors wrap ErrConditions.
-func ParseConditions(text string) (Conditions, error) {
-	var p Conditions
-	for part := range strings.SplitSeq(text, ",") {
-		part = strings.TrimSpace(part)
-		name, value, setting := strings.Cut(part, "=")
-		switch {
-		case part == "" || part == "off":
-		case setting:
-			if err := p.set(strings.TrimSpace(name), strings.TrimSpace(value)); err != nil {
-				return Conditions{}, err
-			}
-		default:
-			preset, err := Preset(part)
-			if err != nil {
-				return Conditions{}, err
-			}
-			p = preset
-		}
-	}
-	return p, p.Check()
-}
-
 func (p *Conditions) set(name, text string) error {
 	var err error
 	for _, f := range fields {
@@ -212,7 +181,7 @@ func (p *Conditions) set(name, text string) error {
 	return fmt.Errorf("%w: there is no %q", ErrConditions, name)
 }
 
-// String returns the text that ParseConditions reads, "off" for the zero Conditions.
+// String returns the text that UnmarshalText reads, "off" for the zero Conditions.
 func (p Conditions) String() string {
 	var b strings.Builder
 	for _, f := range fields {
@@ -252,11 +221,35 @@ func textUnless(zero bool, text string) string {
 // flag with flag.TextVar.
 func (p Conditions) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalText is ParseConditions.
+// UnmarshalText reads parameters as a person writes them: settings and names of
+// presets with commas between them, such as
+//
+//	delay=100ms,jitter=10ms,loss=1,duplicate=0.5
+//	4g+regional-median,loss=10
+//	off
+//
+// A preset sets everything, so that it stands first. The empty text and "off"
+// mean the zero Conditions. Errors wrap ErrConditions, and leave p as it is.
 func (p *Conditions) UnmarshalText(text []byte) error {
-	parsed, err := ParseConditions(string(text))
-	if err == nil {
-		*p = parsed
+	var parsed Conditions
+	for part := range strings.SplitSeq(string(text), ",") {
+		part = strings.TrimSpace(part)
+		name, value, setting := strings.Cut(part, "=")
+		var err error
+		switch {
+		case part == "" || part == "off":
+		case setting:
+			err = parsed.set(strings.TrimSpace(name), strings.TrimSpace(value))
+		default:
+			parsed, err = Preset(part)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	if err := parsed.Check(); err != nil {
+		return err
+	}
+	*p = parsed
+	return nil
 }
