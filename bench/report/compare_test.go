@@ -214,3 +214,22 @@ func TestCompareRoundsWantsPairs(t *testing.T) {
 		}
 	}
 }
+
+// TestCompareWrites: each further run has a table, and what cannot be compared does not hide the others.
+func TestCompareWrites(t *testing.T) {
+	other := sample("other", 1)
+	other.Machine.ID = "another"
+	var b strings.Builder
+	err := Compare(&b, []bench.Result{sample("a", 1), sample("b", 2), other, sample("c", 3)})
+	if !errors.Is(err, errIncomparable) || strings.Count(b.String(), "against A = a") != 2 {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+	b.Reset()
+	err = CompareRounds(&b, []bench.Result{sample("a", 1), sample("b", 2)})
+	if err != nil || !strings.Contains(b.String(), "1 interleaved rounds") {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+	if err := CompareRounds(&b, []bench.Result{sample("a", 1)}); !errors.Is(err, errRounds) {
+		t.Error(err)
+	}
+}
