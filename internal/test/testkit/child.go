@@ -18,7 +18,6 @@ import (
 //	                              TestCrashClients      both generations of clients over UDP
 //	                              TestCrashDTLS         DTLS sessions, with pion
 //	                              TestCrashOpenSSL      DTLS sessions, with openssl, twice
-//	                              TestCrashHost         not of the relay: a host that is away or gone
 //	a run ends without its last step
 //	  engine/internal/statefile   TestCrashTwice        the file is closed without its end
 //	  engine/dtls                 TestCrashPoints       between any two operations of sessions
