@@ -3,18 +3,16 @@ package alloc
 import (
 	"context"
 	"fmt"
-	"net/netip"
 
 	"github.com/ferryrelay/ferry/proto"
 )
 
 // MigrationRequest asks for an allocation with which a player takes its host's place.
 type MigrationRequest struct {
-	Tenant Tenant
-	// Player is the hash of the caller, who must be the player that the ticket was issued
-	// to. Zero: a backend, which acts for any player of its tenant.
-	Player        PlayerHash
-	ClientAddress netip.Addr
+	Caller // as for HostRequest
+	// PlayerHash is that of the player that the ticket must have been issued to. Zero: a backend,
+	// which acts for any player of its tenant.
+	PlayerHash PlayerHash
 	// Host is the host to which the join code leads: that of the ticket, or one that has
 	// taken its place.
 	Host proto.AllocationID
@@ -23,10 +21,11 @@ type MigrationRequest struct {
 	Ticket ConnectionData
 }
 
+// LeaveRequest says that a host leaves.
 type LeaveRequest struct {
-	Tenant Tenant
-	Player PlayerHash // of the caller, who must own the host. Zero: a backend
-	Host   proto.AllocationID
+	Caller                // as for HostRequest
+	PlayerHash PlayerHash // must own the host. Zero: a backend
+	Host       proto.AllocationID
 	// Proof is the host's own ConnectionData. Zero: none, and the caller is a backend or an
 	// individual player.
 	Proof ConnectionData
@@ -55,10 +54,8 @@ func (s *Service) Migrate(ctx context.Context, c Caller, code string, ticket Con
 	if c.Individual { // Also one that a backend names.
 		player = HashPlayer(c.Tenant, c.Player)
 	}
-	r := MigrationRequest{
-		Tenant: c.Tenant, Player: player, ClientAddress: c.Address, Host: host, Code: code, Ticket: ticket,
-	}
-	res, err = s.reserve(ctx, AdmissionRequest{Caller: c, Role: RoleHost, Host: host}, r.Player, func() (Reservation, error) {
+	r := MigrationRequest{Caller: c, PlayerHash: player, Host: host, Code: code, Ticket: ticket}
+	res, err = s.reserve(ctx, AdmissionRequest{Caller: c, Role: RoleHost, Host: host}, r.PlayerHash, func() (Reservation, error) {
 		return s.relay.MigrateHost(ctx, r)
 	})
 	if err != nil {
@@ -84,7 +81,7 @@ func (s *Service) Leave(ctx context.Context, c Caller, host proto.AllocationID, 
 	if !c.Server && !c.Individual && proof == (ConnectionData{}) {
 		return ErrHostProof
 	}
-	if err := s.relay.LeaveHost(ctx, LeaveRequest{Tenant: c.Tenant, Player: actsFor(c), Host: host, Proof: proof}); err != nil {
+	if err := s.relay.LeaveHost(ctx, LeaveRequest{Caller: c, PlayerHash: actsFor(c), Host: host, Proof: proof}); err != nil {
 		return fmt.Errorf("leave: %w", err)
 	}
 	return nil

@@ -3,6 +3,7 @@ package alloc_test
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -57,14 +58,17 @@ func TestMigrate(t *testing.T) {
 	if err != nil || res.ID.IsZero() || res.Region != testRegions[0].ID {
 		t.Fatalf("Migrate = %v in %q, %v", res.ID, res.Region, err)
 	}
-	want := alloc.MigrationRequest{Tenant: testTenant, Player: alloc.HashPlayer(testTenant, "bob"), Host: x.host, Code: x.code,
-		Ticket: ticket}
-	if got := x.relay.Migrations[len(x.relay.Migrations)-1]; got != want {
+	want := alloc.MigrationRequest{
+		Caller: bob, PlayerHash: alloc.HashPlayer(testTenant, "bob"), Host: x.host, Code: x.code, Ticket: ticket,
+	}
+	if got := x.relay.Migrations[len(x.relay.Migrations)-1]; !reflect.DeepEqual(got, want) {
 		t.Errorf("asked %+v, want %+v", got, want)
 	}
-	if want := (alloc.LeaveRequest{Tenant: testTenant, Player: alloc.HashPlayer(testTenant, "alice"),
-		Host: x.host, Proof: alloc.ConnectionData{8}}); x.relay.Leaves[0] != want {
-		t.Errorf("asked %+v, want %+v", x.relay.Leaves[0], want)
+	leave := alloc.LeaveRequest{
+		Caller: alice, PlayerHash: alloc.HashPlayer(testTenant, "alice"), Host: x.host, Proof: alloc.ConnectionData{8},
+	}
+	if !reflect.DeepEqual(x.relay.Leaves[0], leave) {
+		t.Errorf("asked %+v, want %+v", x.relay.Leaves[0], leave)
 	}
 	if got := mustCode(t, x.Service, bob, res.ID); got != x.code {
 		t.Errorf("the candidate has the code %s, want %s", got, x.code)
@@ -105,11 +109,11 @@ func TestMigrateCallers(t *testing.T) {
 	if _, err := x.Migrate(t.Context(), backend, x.code, alloc.ConnectionData{}); err != nil {
 		t.Errorf("a backend: %v", err)
 	}
-	if none := (alloc.PlayerHash{}); x.relay.Leaves[0].Player != none || x.relay.Migrations[0].Player != none {
+	if none := (alloc.PlayerHash{}); x.relay.Leaves[0].PlayerHash != none || x.relay.Migrations[0].PlayerHash != none {
 		t.Errorf("asked %+v and %+v", x.relay.Leaves, x.relay.Migrations)
 	}
 	_, err := x.Migrate(t.Context(), alloc.Caller{Tenant: testTenant}, x.code, alloc.ConnectionData{})
-	if err != nil || x.relay.Migrations[1].Player == (alloc.PlayerHash{}) {
+	if err != nil || x.relay.Migrations[1].PlayerHash == (alloc.PlayerHash{}) {
 		t.Errorf("a player without a name acts for any player: %v", err)
 	}
 	wait := alloc.MigrationWaitError{Reason: "the host was heard 2.0 s ago", RetryAfter: 5 * time.Second}

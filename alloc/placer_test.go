@@ -110,7 +110,9 @@ func TestPlacerUnsupported(t *testing.T) {
 	plain.Fail(errors.ErrUnsupported, "MigrateHost", "LeaveHost", "Observe")
 	p := newPlacer(t, nil, plain, full)
 	s := newTestService(t, p, func(c *alloc.ServiceConfig) { c.HostMigration = true })
-	host, err := full.ReserveHost(t.Context(), alloc.HostRequest{Tenant: testTenant, Player: alloc.HashPlayer(testTenant, "alice")})
+	host, err := full.ReserveHost(t.Context(), alloc.HostRequest{
+		Caller: alloc.Caller{Tenant: testTenant}, PlayerHash: alloc.HashPlayer(testTenant, "alice"),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

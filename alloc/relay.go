@@ -2,7 +2,6 @@ package alloc
 
 import (
 	"context"
-	"net/netip"
 	"time"
 
 	"github.com/ferryrelay/ferry/proto"
@@ -46,34 +45,18 @@ type ServerEndpoint struct {
 
 // HostRequest asks a relay for an allocation for a host.
 type HostRequest struct {
-	Tenant         Tenant
-	Player         PlayerHash
-	PlayerName     string // for operators; empty if it is not known
-	Tag            uint64 // that of [Caller]
-	MaxConnections int    // players besides the host
-	// Individual is that of [Caller]: the relay limits what this player has at once.
-	Individual bool
-	// Region is the requested region; if it is empty, the fleet chooses one.
-	// ClientAddress is the address or network from which the client called, the zero
-	// address if it is not known. It helps the fleet to choose, and the relay to
-	// recognise the client's BIND, see engine.Limits.
-	Region        string
-	ClientAddress netip.Addr
+	// Caller is for whom it is. A relay in another process gets neither its Regions nor its Server.
+	Caller
+	PlayerHash     PlayerHash // of Player; a new one for a caller without a name
+	MaxConnections int        // players besides the host
+	Region         string     // the requested one; if it is empty, the fleet chooses one
 }
 
 // JoinerRequest asks the relay of a host for an allocation for one joiner.
 type JoinerRequest struct {
-	Tenant     Tenant
-	Player     PlayerHash
-	PlayerName string // for operators; empty if it is not known
-	Tag        uint64 // that of [Caller]
+	Caller     // as for HostRequest
+	PlayerHash PlayerHash
 	Host       proto.AllocationID
-	// Individual is that of [Caller]: the relay limits what this player has at once, and at
-	// a full host the place of another allocation of this player that has fallen silent goes
-	// to this one.
-	Individual bool
-	// ClientAddress is that of [HostRequest].
-	ClientAddress netip.Addr
 }
 
 // Reservation is a new allocation. It expires unless a client binds it within the

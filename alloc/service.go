@@ -214,10 +214,7 @@ func (s *Service) Allocate(ctx context.Context, c Caller, maxConnections int, re
 	}
 	q := AdmissionRequest{Caller: c, Role: RoleHost, MaxConnections: maxConnections, Region: region}
 	res, err := s.reserve(ctx, q, player, func() (Reservation, error) {
-		return s.relay.ReserveHost(ctx, HostRequest{
-			Tenant: c.Tenant, Player: player, PlayerName: c.Player, Individual: c.Individual, Tag: c.Tag,
-			MaxConnections: maxConnections, Region: region, ClientAddress: c.Address,
-		})
+		return s.relay.ReserveHost(ctx, HostRequest{Caller: c, PlayerHash: player, MaxConnections: maxConnections, Region: region})
 	})
 	if err != nil {
 		return Reservation{}, fmt.Errorf("reserve a host: %w", err)
@@ -248,9 +245,7 @@ func (s *Service) Join(ctx context.Context, c Caller, code string) (res Reservat
 	}
 	q := AdmissionRequest{Caller: c, Role: RoleJoiner, Host: host}
 	res, err = s.reserve(ctx, q, player, func() (Reservation, error) {
-		return s.relay.ReserveJoiner(ctx, JoinerRequest{
-			Tenant: c.Tenant, Player: player, PlayerName: c.Player, Individual: c.Individual, Tag: c.Tag, Host: host, ClientAddress: c.Address,
-		})
+		return s.relay.ReserveJoiner(ctx, JoinerRequest{Caller: c, PlayerHash: player, Host: host})
 	})
 	if errors.Is(err, ErrNotFound) {
 		s.store.Forget(host)

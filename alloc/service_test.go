@@ -143,7 +143,7 @@ func TestAllocate(t *testing.T) {
 			t.Errorf("%s: region %q, want %q", tt.name, res.Region, wantRegion)
 		}
 		q := relay.Hosts[0]
-		if q.Tenant != tt.caller.Tenant || q.MaxConnections != tt.max || q.Player == (alloc.PlayerHash{}) {
+		if q.Tenant != tt.caller.Tenant || q.MaxConnections != tt.max || q.PlayerHash == (alloc.PlayerHash{}) {
 			t.Errorf("%s: asked the relay for %+v", tt.name, q)
 		}
 	}
@@ -172,7 +172,7 @@ func TestNamelessCallersAreApart(t *testing.T) {
 	}
 	players := make(map[alloc.PlayerHash]int)
 	for _, q := range relay.Hosts {
-		players[q.Player]++
+		players[q.PlayerHash]++
 	}
 	if len(players) != 5 || players[alloc.HashPlayer(testTenant, "alice")] != 2 || players[alloc.HashPlayer(testTenant, "")] != 0 {
 		t.Errorf("%d players: %v; want alice twice and four others", len(players), players)
@@ -318,7 +318,7 @@ func TestRegionsOfAFleet(t *testing.T) {
 		if err != nil || res.Region != region {
 			t.Errorf("%q: region %q, error %v", region, res.Region, err)
 		}
-		if q := relay.Hosts[n]; q.Region != region || q.ClientAddress != caller.Address {
+		if q := relay.Hosts[n]; q.Region != region || q.Address != caller.Address {
 			t.Errorf("%q: asked the relay for %+v", region, q)
 		}
 	}

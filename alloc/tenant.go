@@ -54,7 +54,8 @@ type Caller struct {
 	Player string
 	// Individual says that Player is one player, not the holders of a token that many
 	// share: the subject of an issuer's token, or the player that a backend names. Such a
-	// player gets its place back at a full host, see [JoinerRequest].
+	// player has limits at the relay, and at a full host the place of its own allocation that has
+	// fallen silent.
 	Individual bool
 	// Tag is the program's own number for this reservation, zero for none. The events of the
 	// allocation have it, also after a restart: it is sealed into the connection data.
@@ -65,9 +66,9 @@ type Caller struct {
 	Regions []string
 	// Server marks a backend, which may act for all hosts of its tenant.
 	Server bool
-	// Address is the caller's address or network, the zero address if it is not
-	// known, as for a backend, which calls for players that are elsewhere. See
-	// [HostRequest].
+	// Address is the caller's address or network, the zero address if it is not known, as for a
+	// backend, which calls for players that are elsewhere. It helps a fleet to choose a relay, and
+	// the relay to recognise the client's BIND, see engine.Limits.
 	Address netip.Addr
 }
 

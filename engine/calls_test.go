@@ -25,17 +25,17 @@ func serverCalls(s *engine.Server, host proto.AllocationID) map[string]func(cont
 	const code = "BCDFGH"
 	return map[string]func(context.Context) error{
 		"ReserveHost": func(ctx context.Context) error {
-			_, err := s.ReserveHost(ctx, alloc.HostRequest{Tenant: enginetest.Tenant, MaxConnections: 1})
+			_, err := s.ReserveHost(ctx, alloc.HostRequest{Caller: alloc.Caller{Tenant: enginetest.Tenant}, MaxConnections: 1})
 			return err
 		},
 		"ReserveJoiner": func(ctx context.Context) error {
-			_, err := s.ReserveJoiner(ctx, alloc.JoinerRequest{Tenant: enginetest.Tenant, Host: host})
+			_, err := s.ReserveJoiner(ctx, alloc.JoinerRequest{Caller: alloc.Caller{Tenant: enginetest.Tenant}, Host: host})
 			return err
 		},
 		"Describe": func(ctx context.Context) error { _, err := s.Describe(ctx, host); return err },
 		"KeepCode": func(ctx context.Context) error { return s.Private().KeepCode(ctx, host, code) },
 		"LeaveHost": func(ctx context.Context) error {
-			return s.LeaveHost(ctx, alloc.LeaveRequest{Tenant: enginetest.Tenant, Host: host})
+			return s.LeaveHost(ctx, alloc.LeaveRequest{Caller: alloc.Caller{Tenant: enginetest.Tenant}, Host: host})
 		},
 		"End":             func(ctx context.Context) error { return s.End(ctx, host) },
 		"Kick":            func(ctx context.Context) error { return s.Kick(ctx, host) },
@@ -149,7 +149,7 @@ func TestCallsCancelledInFlight(t *testing.T) {
 					}
 					cancel()
 				})
-				res, err := r.ReserveHost(ctx, alloc.HostRequest{Tenant: enginetest.Tenant, MaxConnections: 1})
+				res, err := r.ReserveHost(ctx, alloc.HostRequest{Caller: alloc.Caller{Tenant: enginetest.Tenant}, MaxConnections: 1})
 				switch {
 				case err == nil:
 					granted.Add(1)
@@ -303,7 +303,7 @@ func TestHookPanics(t *testing.T) {
 		OnReserve: func(engine.ReserveEvent) { panic("no such host") },
 	}})
 	for range 10 {
-		_, err := r.ReserveHost(t.Context(), alloc.HostRequest{Tenant: alloc.Tenant{Project: "bad"}, MaxConnections: 1})
+		_, err := r.ReserveHost(t.Context(), alloc.HostRequest{Caller: alloc.Caller{Tenant: alloc.Tenant{Project: "bad"}}, MaxConnections: 1})
 		if !errors.Is(err, alloc.ErrUnavailable) {
 			t.Fatalf("a reservation whose Admit panicked: %v", err)
 		}
@@ -337,7 +337,7 @@ func TestAdmitErrorIsLogged(t *testing.T) {
 		},
 	}})
 	for project, want := range map[string]error{"full": alloc.ErrProjectQuota, "other": own, "third": own} {
-		_, err := r.ReserveHost(t.Context(), alloc.HostRequest{Tenant: alloc.Tenant{Project: project}, MaxConnections: 1})
+		_, err := r.ReserveHost(t.Context(), alloc.HostRequest{Caller: alloc.Caller{Tenant: alloc.Tenant{Project: project}}, MaxConnections: 1})
 		if !errors.Is(err, want) {
 			t.Errorf("%s: %v", project, err)
 		}
@@ -355,7 +355,7 @@ func TestHookGoexit(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(context.Background()) }()
 	<-s.Ready()
-	_, _ = s.ReserveHost(t.Context(), alloc.HostRequest{Tenant: enginetest.Tenant, MaxConnections: 1})
+	_, _ = s.ReserveHost(t.Context(), alloc.HostRequest{Caller: alloc.Caller{Tenant: enginetest.Tenant}, MaxConnections: 1})
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "hook") {
 		t.Errorf("Run returned %v", err)
 	}

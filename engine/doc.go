@@ -4,8 +4,8 @@
 //	srv, err := engine.New(engine.Config{Listen: addrs}, engine.Identity{Master: key, Relay: id})
 //	go srv.Run(ctx)                                               // until ctx ends
 //	<-srv.Ready()
-//	host, err := srv.ReserveHost(ctx, alloc.HostRequest{Tenant: tenant, MaxConnections: 4})
-//	joiner, err := srv.ReserveJoiner(ctx, alloc.JoinerRequest{Tenant: tenant, Host: host.ID})
+//	host, err := srv.ReserveHost(ctx, alloc.HostRequest{Caller: alloc.Caller{Tenant: tenant}, MaxConnections: 4})
+//	joiner, err := srv.ReserveJoiner(ctx, alloc.JoinerRequest{Caller: alloc.Caller{Tenant: tenant}, Host: host.ID})
 //	// Send id, key, connection data and endpoints to the players: they bind and play.
 //
 // [alloc.Service] and package httpapi add the Relay Allocations API: docs/embedding.md.

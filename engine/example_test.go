@@ -26,11 +26,11 @@ func Example() {
 	<-srv.Ready()
 
 	tenant := alloc.Tenant{Project: "game", Environment: "production"}
-	host, err := srv.ReserveHost(ctx, alloc.HostRequest{Tenant: tenant, MaxConnections: 4})
+	host, err := srv.ReserveHost(ctx, alloc.HostRequest{Caller: alloc.Caller{Tenant: tenant}, MaxConnections: 4})
 	if err != nil {
 		log.Fatal(err)
 	}
-	joiner, err := srv.ReserveJoiner(ctx, alloc.JoinerRequest{Tenant: tenant, Host: host.ID})
+	joiner, err := srv.ReserveJoiner(ctx, alloc.JoinerRequest{Caller: alloc.Caller{Tenant: tenant}, Host: host.ID})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -153,7 +153,8 @@ func TestHandOverLimits(t *testing.T) {
 	})
 	ask := func(player string, most int) (alloc.Reservation, error) {
 		return s.relay.ReserveHost(t.Context(), alloc.HostRequest{
-			Tenant: enginetest.Tenant, Player: alloc.HashPlayer(enginetest.Tenant, player), Individual: true, MaxConnections: most,
+			Caller:     alloc.Caller{Tenant: enginetest.Tenant, Individual: true},
+			PlayerHash: alloc.HashPlayer(enginetest.Tenant, player), MaxConnections: most,
 		})
 	}
 	res, err := ask("ann", 3)
@@ -276,7 +277,7 @@ func TestHandOverMigration(t *testing.T) {
 		Timeouts: engine.Timeouts{Bind: 10 * time.Minute, Idle: 10 * time.Minute}, HostMigration: engine.HostMigration{Window: 5 * time.Minute},
 	})
 	ask := func(player *enginetest.UTP, code proto.AllocationID) (alloc.Reservation, error) {
-		q := alloc.MigrationRequest{Tenant: enginetest.Tenant, Host: code, Code: "6789BC"}
+		q := alloc.MigrationRequest{Caller: alloc.Caller{Tenant: enginetest.Tenant}, Host: code, Code: "6789BC"}
 		copy(q.Ticket[:], player.Cred.HostConnectionData)
 		return s.relay.MigrateHost(t.Context(), q)
 	}
@@ -295,7 +296,9 @@ func TestHandOverMigration(t *testing.T) {
 	}
 	other := s.join(enginetest.UTP2, "other", leaves)
 	ended(closes)
-	if err := s.relay.LeaveHost(t.Context(), alloc.LeaveRequest{Tenant: enginetest.Tenant, Host: leaves.Cred.ID}); err != nil {
+	if err := s.relay.LeaveHost(t.Context(), alloc.LeaveRequest{
+		Caller: alloc.Caller{Tenant: enginetest.Tenant}, Host: leaves.Cred.ID,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	held, err := ask(players[2], closes.Cred.ID)

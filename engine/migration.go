@@ -397,8 +397,8 @@ func (s *Server) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (all
 	var scratch seal.Scratch
 	opened, ok := s.shared.sealer.Open(&scratch, r.Ticket[:])
 	t := claimsOf(&opened)
-	anyPlayer := r.Player == alloc.PlayerHash{}
-	if !ok || t.role != seal.RoleTicket || t.tenant != r.Tenant.Hash() || !anyPlayer && t.player != r.Player {
+	anyPlayer := r.PlayerHash == alloc.PlayerHash{}
+	if !ok || t.role != seal.RoleTicket || t.tenant != r.Tenant.Hash() || !anyPlayer && t.player != r.PlayerHash {
 		return alloc.Reservation{}, alloc.ErrNotFound
 	}
 	var res alloc.Reservation
@@ -435,7 +435,7 @@ func (s *Server) sealCandidate(c *control, t *claims, ticket *seal.Claims, r *al
 		Project: []byte(r.Tenant.Project), Environment: []byte(r.Tenant.Environment),
 		MaxConnections: cmp.Or(c.connectionsOf(former), ticket.MaxConnections, c.linksOf(former), 1),
 	}
-	res, err := s.seal(&claims, r.ClientAddress)
+	res, err := s.seal(&claims, r.Address)
 	if err != nil {
 		return alloc.Reservation{}, seal.Claims{}, err
 	}
@@ -687,7 +687,7 @@ func (c *control) leave(r *alloc.LeaveRequest, now int64) error {
 	}
 	isOwner := func(tenant uint64, player [16]byte) bool {
 		// After a crash the owner of a host that had left is not known.
-		return tenant == r.Tenant.Hash() && (r.Player == alloc.PlayerHash{} || r.Player == player || player == [16]byte{})
+		return tenant == r.Tenant.Hash() && (r.PlayerHash == alloc.PlayerHash{} || r.PlayerHash == player || player == [16]byte{})
 	}
 	if v := c.migrations.migrationOf(r.Host, now); v != nil {
 		if !isOwner(v.Tenant, v.Player) {

@@ -36,8 +36,12 @@ func leftMatch(t *testing.T, cfg engine.Config) (r *enginetest.Relay, host alloc
 func TestMigrateTickets(t *testing.T) {
 	t.Parallel()
 	r, host, player := leftMatch(t, engine.Config{Region: "home"})
-	good := alloc.MigrationRequest{Tenant: enginetest.Tenant, Host: host.ID, Code: "6789BC", Ticket: player.HostConnectionData}
-	if _, err := r.ReserveJoiner(t.Context(), alloc.JoinerRequest{Tenant: enginetest.Tenant, Host: host.ID}); !errors.Is(err,
+	good := alloc.MigrationRequest{
+		Caller: alloc.Caller{Tenant: enginetest.Tenant}, Host: host.ID, Code: "6789BC", Ticket: player.HostConnectionData,
+	}
+	if _, err := r.ReserveJoiner(t.Context(), alloc.JoinerRequest{
+		Caller: alloc.Caller{Tenant: enginetest.Tenant}, Host: host.ID,
+	}); !errors.Is(err,
 		alloc.ErrMigration) {
 		t.Errorf("a join: %v", err)
 	}
@@ -48,7 +52,7 @@ func TestMigrateTickets(t *testing.T) {
 		"own data in place of a ticket": {func(q *alloc.MigrationRequest) { q.Ticket = player.ConnectionData }, alloc.ErrNotFound},
 		"host's data":                   {func(q *alloc.MigrationRequest) { q.Ticket = host.ConnectionData }, alloc.ErrNotFound},
 		"damaged":                       {func(q *alloc.MigrationRequest) { q.Ticket[100] ^= 1 }, alloc.ErrNotFound},
-		"another player":                {func(q *alloc.MigrationRequest) { q.Player = alloc.PlayerHash{1} }, alloc.ErrNotFound},
+		"another player":                {func(q *alloc.MigrationRequest) { q.PlayerHash = alloc.PlayerHash{1} }, alloc.ErrNotFound},
 		"another tenant":                {func(q *alloc.MigrationRequest) { q.Tenant.Project = "other" }, alloc.ErrNotFound},
 		"another match":                 {func(q *alloc.MigrationRequest) { q.Host = proto.AllocationID{1} }, alloc.ErrNotFound},
 		"no code":                       {func(q *alloc.MigrationRequest) { q.Code = "" }, alloc.ErrCodeMalformed},
@@ -68,13 +72,17 @@ func TestMigrateTickets(t *testing.T) {
 		d.Player != alloc.HashPlayer(enginetest.Tenant, "player") {
 		t.Errorf("reserved %+v, %v", d, err)
 	}
-	if err := r.LeaveHost(t.Context(), alloc.LeaveRequest{Tenant: enginetest.Tenant, Host: host.ID, Player: alloc.PlayerHash{1}}); !errors.Is(
+	if err := r.LeaveHost(t.Context(), alloc.LeaveRequest{
+		Caller: alloc.Caller{Tenant: enginetest.Tenant}, Host: host.ID, PlayerHash: alloc.PlayerHash{1},
+	}); !errors.Is(
 		err, alloc.ErrNotFound) {
 		t.Errorf("another player leaves: %v", err)
 	}
 	for name, proof := range map[string]alloc.ConnectionData{"joiner's": player.ConnectionData, "ticket": player.HostConnectionData,
 		"damaged": {1}} {
-		q := alloc.LeaveRequest{Tenant: enginetest.Tenant, Host: host.ID, Player: alloc.HashPlayer(enginetest.Tenant, "host"), Proof: proof}
+		q := alloc.LeaveRequest{
+			Caller: alloc.Caller{Tenant: enginetest.Tenant}, Host: host.ID, PlayerHash: alloc.HashPlayer(enginetest.Tenant, "host"), Proof: proof,
+		}
 		if err := r.LeaveHost(t.Context(), q); !errors.Is(err, alloc.ErrNotFound) {
 			t.Errorf("leave with %s data: %v", name, err)
 		}
@@ -83,7 +91,7 @@ func TestMigrateTickets(t *testing.T) {
 		}
 	}
 	for range 2 { // A backend, after CLOSE.
-		if err := r.LeaveHost(t.Context(), alloc.LeaveRequest{Tenant: enginetest.Tenant, Host: host.ID}); err != nil {
+		if err := r.LeaveHost(t.Context(), alloc.LeaveRequest{Caller: alloc.Caller{Tenant: enginetest.Tenant}, Host: host.ID}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -98,7 +106,9 @@ func TestMigrateTickets(t *testing.T) {
 func TestMigrationSeats(t *testing.T) {
 	t.Parallel()
 	r, host, player := leftMatch(t, engine.Config{MaxSeats: 5})
-	q := alloc.MigrationRequest{Tenant: enginetest.Tenant, Host: host.ID, Code: "6789BC", Ticket: player.HostConnectionData}
+	q := alloc.MigrationRequest{
+		Caller: alloc.Caller{Tenant: enginetest.Tenant}, Host: host.ID, Code: "6789BC", Ticket: player.HostConnectionData,
+	}
 	for range 3 { // Each replaces the one before.
 		if _, err := r.MigrateHost(t.Context(), q); err != nil {
 			t.Fatal(err)

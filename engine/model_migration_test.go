@@ -534,7 +534,9 @@ func (s *sim) sayLeave(host, owner *mReservation) {
 	s.settle()
 	s.learn()
 	tenant := alloc.Tenant{Project: owner.tenant}
-	r := alloc.LeaveRequest{Tenant: tenant, Player: alloc.HashPlayer(tenant, owner.player), Host: proto.AllocationID(host.id)}
+	r := alloc.LeaveRequest{
+		Caller: alloc.Caller{Tenant: tenant}, PlayerHash: alloc.HashPlayer(tenant, owner.player), Host: proto.AllocationID(host.id),
+	}
 	err := s.control.leave(&r, s.now)
 	if ok := s.model.leave(host.id, owner.tenant, owner.player); ok != (err == nil) {
 		s.fail("leave of %x: engine says %v, model says %v", host.id, err, ok)

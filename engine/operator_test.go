@@ -76,7 +76,7 @@ func TestListingFilters(t *testing.T) {
 	t.Parallel()
 	r, host, p := drainMatch(t, engine.Config{})
 	other := alloc.Tenant{Project: "other"}
-	res, err := r.ReserveHost(t.Context(), alloc.HostRequest{Tenant: other, MaxConnections: 9, Individual: true})
+	res, err := r.ReserveHost(t.Context(), alloc.HostRequest{Caller: alloc.Caller{Tenant: other, Individual: true}, MaxConnections: 9})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func drain(t *testing.T, r *enginetest.Relay, cfg engine.DrainConfig) {
 }
 
 func reserveHost(r *enginetest.Relay) error {
-	_, err := r.ReserveHost(context.Background(), alloc.HostRequest{Tenant: enginetest.Tenant, MaxConnections: 4})
+	_, err := r.ReserveHost(context.Background(), alloc.HostRequest{Caller: alloc.Caller{Tenant: enginetest.Tenant}, MaxConnections: 4})
 	return err
 }
 

@@ -29,11 +29,11 @@ func (s *Server) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Re
 	}
 	claims := seal.Claims{
 		Role: alloc.RoleHost, ID: id, Match: id, Tenant: r.Tenant.Hash(),
-		Player: r.Player, PlayerName: []byte(r.PlayerName), Individual: r.Individual,
+		Player: r.PlayerHash, PlayerName: []byte(r.Player), Individual: r.Individual,
 		Project: []byte(r.Tenant.Project), Environment: []byte(r.Tenant.Environment), Tag: r.Tag,
 		MaxConnections: uint16(r.MaxConnections),
 	}
-	res, err := s.seal(&claims, r.ClientAddress)
+	res, err := s.seal(&claims, r.Address)
 	if err != nil {
 		return alloc.Reservation{}, err
 	}
@@ -50,10 +50,10 @@ func (s *Server) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (allo
 	}
 	claims := seal.Claims{
 		Role: alloc.RoleJoiner, ID: id, Match: r.Host, Tenant: r.Tenant.Hash(),
-		Player: r.Player, PlayerName: []byte(r.PlayerName), Individual: r.Individual,
+		Player: r.PlayerHash, PlayerName: []byte(r.Player), Individual: r.Individual,
 		Project: []byte(r.Tenant.Project), Environment: []byte(r.Tenant.Environment), Tag: r.Tag,
 	}
-	res, err := s.seal(&claims, r.ClientAddress)
+	res, err := s.seal(&claims, r.Address)
 	if err != nil {
 		return alloc.Reservation{}, err
 	}

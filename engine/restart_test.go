@@ -334,7 +334,7 @@ func (s *site) awaits(host, ended [16]byte) {
 	s.t.Helper()
 	ctx := context.Background()
 	join := func(host proto.AllocationID) error {
-		_, err := s.relay.ReserveJoiner(ctx, alloc.JoinerRequest{Tenant: enginetest.Tenant, Host: host})
+		_, err := s.relay.ReserveJoiner(ctx, alloc.JoinerRequest{Caller: alloc.Caller{Tenant: enginetest.Tenant}, Host: host})
 		return err
 	}
 	describe := func(id proto.AllocationID) error {

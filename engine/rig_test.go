@@ -247,7 +247,9 @@ func (r *rig) migrate(player, host *mReservation) (*mReservation, error) {
 
 func (r *rig) leave(host *mReservation) error {
 	t := alloc.Tenant{Project: "p"}
-	return r.control.leave(&alloc.LeaveRequest{Tenant: t, Player: alloc.HashPlayer(t, host.player), Host: proto.AllocationID(host.id)}, r.now)
+	return r.control.leave(&alloc.LeaveRequest{
+		Caller: alloc.Caller{Tenant: t}, PlayerHash: alloc.HashPlayer(t, host.player), Host: proto.AllocationID(host.id),
+	}, r.now)
 }
 
 func (r *rig) seal(c seal.Claims) string {

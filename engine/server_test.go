@@ -169,7 +169,7 @@ func TestReserve(t *testing.T) {
 	r := enginetest.Start(t, engine.Config{MaxConnections: 7, MaxAllocations: 3, Region: "here"})
 	ctx := context.Background()
 	for _, max := range []int{-1, 0, 8, 1 << 40} {
-		if _, err := r.ReserveHost(ctx, alloc.HostRequest{Tenant: enginetest.Tenant, MaxConnections: max}); !errors.Is(err,
+		if _, err := r.ReserveHost(ctx, alloc.HostRequest{Caller: alloc.Caller{Tenant: enginetest.Tenant}, MaxConnections: max}); !errors.Is(err,
 			alloc.ErrMaxConnections) {
 			t.Errorf("MaxConnections %d: %v", max, err)
 		}
@@ -179,11 +179,15 @@ func TestReserve(t *testing.T) {
 		t.Errorf("reservation says %q, %v", host.Region, host.Endpoints)
 	}
 	foreign := alloc.Tenant{Project: "other"}
-	if _, err := r.ReserveJoiner(ctx, alloc.JoinerRequest{Tenant: foreign, Host: host.ID}); !errors.Is(err, alloc.ErrNotFound) {
+	if _, err := r.ReserveJoiner(ctx, alloc.JoinerRequest{
+		Caller: alloc.Caller{Tenant: foreign}, Host: host.ID,
+	}); !errors.Is(err, alloc.ErrNotFound) {
 		t.Errorf("joiner of another tenant: %v", err)
 	}
 	joiner := r.Joiner("p", host.ID)
-	if _, err := r.ReserveJoiner(ctx, alloc.JoinerRequest{Tenant: enginetest.Tenant, Host: joiner.ID}); !errors.Is(err, alloc.ErrNotFound) {
+	if _, err := r.ReserveJoiner(ctx, alloc.JoinerRequest{
+		Caller: alloc.Caller{Tenant: enginetest.Tenant}, Host: joiner.ID,
+	}); !errors.Is(err, alloc.ErrNotFound) {
 		t.Errorf("joiner of a joiner: %v", err)
 	}
 	d, err := r.Describe(ctx, joiner.ID)
@@ -191,7 +195,9 @@ func TestReserve(t *testing.T) {
 		t.Errorf("Describe: %+v, %v", d, err)
 	}
 	r.Joiner("q", host.ID)
-	if _, err := r.ReserveHost(ctx, alloc.HostRequest{Tenant: enginetest.Tenant, MaxConnections: 1}); !errors.Is(err, alloc.ErrFull) {
+	if _, err := r.ReserveHost(ctx, alloc.HostRequest{
+		Caller: alloc.Caller{Tenant: enginetest.Tenant}, MaxConnections: 1,
+	}); !errors.Is(err, alloc.ErrFull) {
 		t.Errorf("one more than the relay holds: %v", err)
 	}
 	if _, err := r.Describe(ctx, [16]byte{1}); !errors.Is(err, alloc.ErrNotFound) {

@@ -31,7 +31,7 @@ func TestStress(t *testing.T) {
 	stop := make(chan struct{})
 	for i := range hosts {
 		tenant := alloc.Tenant{Project: "stress", Environment: string(rune('a' + i))}
-		res, err := r.ReserveHost(t.Context(), alloc.HostRequest{Tenant: tenant, MaxConnections: 5000})
+		res, err := r.ReserveHost(t.Context(), alloc.HostRequest{Caller: alloc.Caller{Tenant: tenant}, MaxConnections: 5000})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +116,7 @@ func exchange(t *testing.T, r *enginetest.Relay, hosts [2]owner, rnd *rand.Rand,
 	}
 	for range rounds {
 		host := hosts[rnd.IntN(len(hosts))]
-		res, err := r.ReserveJoiner(context.Background(), alloc.JoinerRequest{Tenant: host.tenant, Host: host.ID})
+		res, err := r.ReserveJoiner(context.Background(), alloc.JoinerRequest{Caller: alloc.Caller{Tenant: host.tenant}, Host: host.ID})
 		if err != nil {
 			t.Error(err)
 			return

@@ -195,19 +195,19 @@ func TestIndividual(t *testing.T) {
 			return individual == (c.as != "") && (c.as == "" || player == alloc.HashPlayer(tenant, c.as))
 		}
 		post("/v1/join", `{"joinCode":"`+code+`"`)
-		if got := c.x.relay.Joiners[len(c.x.relay.Joiners)-1]; !isOne(got.Player, got.Individual) {
+		if got := c.x.relay.Joiners[len(c.x.relay.Joiners)-1]; !isOne(got.PlayerHash, got.Individual) {
 			t.Errorf("%s: join of %+v, want an individual: %q", c.name, got, c.as)
 		}
 		post("/v1/allocate", `{"maxConnections":4`)
-		if got := c.x.relay.Hosts[len(c.x.relay.Hosts)-1]; !isOne(got.Player, got.Individual) {
+		if got := c.x.relay.Hosts[len(c.x.relay.Hosts)-1]; !isOne(got.PlayerHash, got.Individual) {
 			t.Errorf("%s: allocate of %+v, want an individual: %q", c.name, got, c.as)
 		}
 		if c.as == "" {
 			continue
 		}
 		c.x.post("/v1/migrate", c.token, `{"joinCode":"`+code+`","hostConnectionData":"`+testTicket+`"`+named)
-		if got := c.x.relay.Migrations[len(c.x.relay.Migrations)-1]; got.Player != alloc.HashPlayer(tenant, c.as) {
-			t.Errorf("%s: migrate of player %x, want the ticket of %q", c.name, got.Player, c.as)
+		if got := c.x.relay.Migrations[len(c.x.relay.Migrations)-1]; got.PlayerHash != alloc.HashPlayer(tenant, c.as) {
+			t.Errorf("%s: migrate of player %x, want the ticket of %q", c.name, got.PlayerHash, c.as)
 		}
 	}
 	for path, body := range map[string]string{

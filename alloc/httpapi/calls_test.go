@@ -92,7 +92,7 @@ func TestHint(t *testing.T) {
 		}
 		wantStatus(t, x.do(r), http.StatusCreated)
 		got := x.relay.Hosts[len(x.relay.Hosts)-1]
-		if got.ClientAddress.String() != tt.want || got.Region != "far" {
+		if got.Address.String() != tt.want || got.Region != "far" {
 			t.Errorf("%s from %s: asked for %+v, want the hint %s", tt.token, tt.remote, got, tt.want)
 		}
 		r = newRequest(http.MethodPost, "/v1/join", tt.token, `{"joinCode":"`+code+`"}`)
@@ -101,7 +101,7 @@ func TestHint(t *testing.T) {
 			r.Header.Set("X-Forwarded-For", tt.forwarded)
 		}
 		wantStatus(t, x.do(r), http.StatusOK)
-		if got := x.relay.Joiners[len(x.relay.Joiners)-1].ClientAddress; got.String() != tt.want {
+		if got := x.relay.Joiners[len(x.relay.Joiners)-1].Address; got.String() != tt.want {
 			t.Errorf("%s from %s: joined from %v, want %s", tt.token, tt.remote, got, tt.want)
 		}
 	}
@@ -130,7 +130,7 @@ func TestPlayerAddress(t *testing.T) {
 			rec := x.post(path, tt.token, `{`+members+`,"playerAddress":"`+tt.address+`"}`)
 			if path == "/v1/join" && tt.status == http.StatusCreated {
 				wantStatus(t, rec, http.StatusOK)
-				if got := x.relay.Joiners[len(x.relay.Joiners)-1].ClientAddress.String(); got != tt.want {
+				if got := x.relay.Joiners[len(x.relay.Joiners)-1].Address.String(); got != tt.want {
 					t.Errorf("%q: joined from %s, want %s", tt.address, got, tt.want)
 				}
 				continue
@@ -139,8 +139,8 @@ func TestPlayerAddress(t *testing.T) {
 			if tt.status != http.StatusCreated && (len(x.relay.Hosts) != hosts || len(x.relay.Joiners) != callers) {
 				t.Errorf("%q of %s was reserved", tt.address, tt.token)
 			}
-			if tt.status == http.StatusCreated && x.relay.Hosts[len(x.relay.Hosts)-1].ClientAddress.String() != tt.want {
-				t.Errorf("%q: allocated for %v, want %s", tt.address, x.relay.Hosts[len(x.relay.Hosts)-1].ClientAddress, tt.want)
+			if tt.status == http.StatusCreated && x.relay.Hosts[len(x.relay.Hosts)-1].Address.String() != tt.want {
+				t.Errorf("%q: allocated for %v, want %s", tt.address, x.relay.Hosts[len(x.relay.Hosts)-1].Address, tt.want)
 			}
 		}
 	}

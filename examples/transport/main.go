@@ -67,7 +67,7 @@ func newRelay(listener net.Listener) (*engine.Server, error) {
 // play plays a match of a host on UDP and a player on TCP.
 func play(ctx context.Context, relay *engine.Server, tcp string, out io.Writer) error {
 	game := alloc.Tenant{Project: "game", Environment: "live"}
-	reserved, err := relay.ReserveHost(ctx, alloc.HostRequest{Tenant: game, MaxConnections: 1})
+	reserved, err := relay.ReserveHost(ctx, alloc.HostRequest{Caller: alloc.Caller{Tenant: game}, MaxConnections: 1})
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func play(ctx context.Context, relay *engine.Server, tcp string, out io.Writer) 
 		return err
 	}
 
-	reserved, err = relay.ReserveJoiner(ctx, alloc.JoinerRequest{Tenant: game, Host: reserved.ID})
+	reserved, err = relay.ReserveJoiner(ctx, alloc.JoinerRequest{Caller: alloc.Caller{Tenant: game}, Host: reserved.ID})
 	if err != nil {
 		return err
 	}

@@ -477,7 +477,7 @@ func TestCrashInMove(t *testing.T) {
 				}
 				local := NewLocal(newFakeEngine(0), x.Announcer)
 				ask := func() error {
-					_, err := local.ReserveJoiner(t.Context(), alloc.JoinerRequest{Tenant: testTenant, Host: former})
+					_, err := local.ReserveJoiner(t.Context(), alloc.JoinerRequest{Caller: alloc.Caller{Tenant: testTenant}, Host: former})
 					return err
 				}
 				time.Sleep(3 * time.Second)

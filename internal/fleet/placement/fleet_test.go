@@ -36,7 +36,7 @@ func TestNotRunYet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = f.ReserveHost(t.Context(), alloc.HostRequest{Tenant: testTenant, MaxConnections: 3})
+	_, err = f.ReserveHost(t.Context(), alloc.HostRequest{Caller: alloc.Caller{Tenant: testTenant}, MaxConnections: 3})
 	wantErr(t, "ReserveHost", err, alloc.ErrStoreUnavailable)
 	wantErr(t, "Ready", f.Ready(), alloc.ErrStoreUnavailable)
 	if got := f.Regions(); len(got) != 0 {
@@ -50,13 +50,13 @@ func TestReserveHost(t *testing.T) {
 	inWorld(t, nodes, nil, func(t *testing.T, w *world) {
 		wantErr(t, "Ready", w.Ready(), nil)
 		res, err := w.ReserveHost(t.Context(), alloc.HostRequest{
-			Tenant: testTenant, MaxConnections: 3, Region: "us", ClientAddress: netip.MustParseAddr("192.0.2.1"),
+			Caller: alloc.Caller{Tenant: testTenant, Address: netip.MustParseAddr("192.0.2.1")}, MaxConnections: 3, Region: "us",
 		})
 		if err != nil || res.Region != "us" {
 			t.Fatalf("region %q, error %v", res.Region, err)
 		}
 		got := w.relays[1].live[res.ID]
-		if got.Tenant != testTenant || got.MaxConnections != 3 || got.Region != "" || !got.ClientAddress.IsValid() {
+		if got.Tenant != testTenant || got.MaxConnections != 3 || got.Region != "" || !got.Address.IsValid() {
 			t.Errorf("the relay was asked for %+v", got)
 		}
 		if home, err := w.store.HomeOf(t.Context(), res.ID); err != nil || home != (Home{relayID(1), 1}) {
@@ -273,7 +273,7 @@ func TestCallerLeaves(t *testing.T) {
 		w.relays[0].set(nil, true)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(10*time.Millisecond, cancel)
-		_, err := w.ReserveHost(ctx, alloc.HostRequest{Tenant: testTenant, MaxConnections: 9})
+		_, err := w.ReserveHost(ctx, alloc.HostRequest{Caller: alloc.Caller{Tenant: testTenant}, MaxConnections: 9})
 		wantErr(t, "ReserveHost", err, alloc.ErrUnavailable)
 		if c := w.Nodes()[0]; c.Suspect || c.Taken != 0 {
 			t.Errorf("suspect %v, %d seats taken", c.Suspect, c.Taken)

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +14,7 @@ func TestJoinGoesHome(t *testing.T) {
 	t.Parallel()
 	inWorld(t, []Node{testNode(0, "eu", 10), testNode(1, "us", 10)}, nil, func(t *testing.T, w *world) {
 		host := w.mustHost(t, 3, "us")
-		res, err := w.ReserveJoiner(t.Context(), alloc.JoinerRequest{Tenant: testTenant, Host: host})
+		res, err := w.ReserveJoiner(t.Context(), alloc.JoinerRequest{Caller: alloc.Caller{Tenant: testTenant}, Host: host})
 		if err != nil || res.Region != "us" || len(w.relays[1].joined) != 1 || w.relays[1].joined[0].Host != host {
 			t.Errorf("region %q, error %v, joined %v", res.Region, err, w.relays[1].joined)
 		}
@@ -42,16 +43,18 @@ func TestMigrateGoesHome(t *testing.T) {
 	t.Parallel()
 	inWorld(t, []Node{testNode(0, "eu", 10), testNode(1, "us", 10)}, nil, func(t *testing.T, w *world) {
 		host := w.mustHost(t, 3, "us")
-		ask := alloc.MigrationRequest{Tenant: testTenant, Player: alloc.PlayerHash{1}, Host: host, Ticket: alloc.ConnectionData{2}}
+		ask := alloc.MigrationRequest{
+			Caller: alloc.Caller{Tenant: testTenant}, PlayerHash: alloc.PlayerHash{1}, Host: host, Ticket: alloc.ConnectionData{2},
+		}
 		_, err := w.MigrateHost(t.Context(), ask)
-		wantErr(t, "LeaveHost", w.LeaveHost(t.Context(), alloc.LeaveRequest{Tenant: testTenant, Host: host}), nil)
+		wantErr(t, "LeaveHost", w.LeaveHost(t.Context(), alloc.LeaveRequest{Caller: alloc.Caller{Tenant: testTenant}, Host: host}), nil)
 		wantErr(t, "a live host", err, alloc.ErrHostPresent)
 		wantErr(t, "End", w.relays[1].End(t.Context(), host), nil)
 		res, err := w.MigrateHost(t.Context(), ask)
 		if home, unknown := w.store.HomeOf(t.Context(), res.ID); err != nil || res.Region != "us" || unknown != nil || home.Relay != relayID(1) {
 			t.Errorf("MigrateHost = %v in %q, %v; it is at %v, %v", res.ID, res.Region, err, home, unknown)
 		}
-		if len(w.relays[1].asks) != 1 || w.relays[1].asks[0] != ask || len(w.relays[0].asks) != 0 {
+		if len(w.relays[1].asks) != 1 || !reflect.DeepEqual(w.relays[1].asks[0], ask) || len(w.relays[0].asks) != 0 {
 			t.Errorf("asked %+v and %+v", w.relays[0].asks, w.relays[1].asks)
 		}
 		for _, want := range []error{alloc.ErrHostPresent, alloc.MigrationWaitError{Reason: "x", RetryAfter: time.Second}} {
@@ -63,7 +66,7 @@ func TestMigrateGoesHome(t *testing.T) {
 		w.relays[1].set(errors.New("unknown"), false)
 		_, err = w.MigrateHost(t.Context(), ask)
 		wantErr(t, "an unknown error", err, alloc.ErrUnavailable)
-		_, err = w.MigrateHost(t.Context(), alloc.MigrationRequest{Tenant: testTenant, Host: hostID(99)})
+		_, err = w.MigrateHost(t.Context(), alloc.MigrationRequest{Caller: alloc.Caller{Tenant: testTenant}, Host: hostID(99)})
 		wantErr(t, "a host without a home", err, alloc.ErrNotFound)
 		wantErr(t, "LeaveHost of an unknown host", w.LeaveHost(t.Context(), alloc.LeaveRequest{Host: hostID(99)}), alloc.ErrNotFound)
 		w.relays[1].set(nil, false)
@@ -133,7 +136,7 @@ func TestHomeIsNew(t *testing.T) {
 		time.Sleep(minPollInterval)
 		polls := w.Stats().Polls
 		w.beat(t, 1)
-		res, err := w.relays[1].ReserveHost(t.Context(), alloc.HostRequest{Tenant: testTenant, MaxConnections: 3})
+		res, err := w.relays[1].ReserveHost(t.Context(), alloc.HostRequest{Caller: alloc.Caller{Tenant: testTenant}, MaxConnections: 3})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -376,7 +376,7 @@ func (e *fakeEngine) MigrateHost(ctx context.Context, r alloc.MigrationRequest) 
 	e.mu.Lock()
 	e.asks = append(e.asks, r)
 	e.mu.Unlock()
-	return e.ReserveHost(ctx, alloc.HostRequest{Tenant: r.Tenant, Player: r.Player, MaxConnections: 7})
+	return e.ReserveHost(ctx, alloc.HostRequest{Caller: alloc.Caller{Tenant: r.Tenant}, PlayerHash: r.PlayerHash, MaxConnections: 7})
 }
 
 func (e *fakeEngine) LeaveHost(ctx context.Context, r alloc.LeaveRequest) error {
@@ -397,7 +397,7 @@ func (e *fakeEngine) Describe(ctx context.Context, id proto.AllocationID) (alloc
 	case !ok:
 		return alloc.Description{}, alloc.ErrNotFound
 	}
-	return alloc.Description{Tenant: r.Tenant.Hash(), Player: r.Player, Role: alloc.RoleHost}, nil
+	return alloc.Description{Tenant: r.Tenant.Hash(), Player: r.PlayerHash, Role: alloc.RoleHost}, nil
 }
 
 func (e *fakeEngine) KeepCode(ctx context.Context, host proto.AllocationID, code string) error {
@@ -524,7 +524,9 @@ func (w *world) kill(i int) {
 }
 
 func (w *world) host(max int, region string) (alloc.Reservation, error) {
-	return w.ReserveHost(context.Background(), alloc.HostRequest{Tenant: testTenant, MaxConnections: max, Region: region})
+	return w.ReserveHost(context.Background(), alloc.HostRequest{
+		Caller: alloc.Caller{Tenant: testTenant}, MaxConnections: max, Region: region,
+	})
 }
 
 func (w *world) mustHost(t *testing.T, max int, region string) proto.AllocationID {
@@ -537,7 +539,7 @@ func (w *world) mustHost(t *testing.T, max int, region string) proto.AllocationI
 }
 
 func (w *world) join(host proto.AllocationID) error {
-	_, err := w.ReserveJoiner(context.Background(), alloc.JoinerRequest{Tenant: testTenant, Host: host})
+	_, err := w.ReserveJoiner(context.Background(), alloc.JoinerRequest{Caller: alloc.Caller{Tenant: testTenant}, Host: host})
 	return err
 }
 

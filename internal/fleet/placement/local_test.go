@@ -34,7 +34,7 @@ func wantHeld(t *testing.T, a *Announcer, hosts, ends int) {
 }
 
 func reserve(t *testing.T, l *Local) (alloc.Reservation, error) {
-	return l.ReserveHost(t.Context(), alloc.HostRequest{Tenant: testTenant, MaxConnections: 4})
+	return l.ReserveHost(t.Context(), alloc.HostRequest{Caller: alloc.Caller{Tenant: testTenant}, MaxConnections: 4})
 }
 
 func TestLocal(t *testing.T) {
@@ -51,7 +51,7 @@ func TestLocal(t *testing.T) {
 		t.Errorf("the announcer holds %+v", got)
 	}
 	wantErr(t, "KeepCode of an unknown id", l.KeepCode(t.Context(), hostID(99), "6789BC"), alloc.ErrNotFound)
-	_, err = l.ReserveJoiner(t.Context(), alloc.JoinerRequest{Tenant: testTenant, Host: first.ID})
+	_, err = l.ReserveJoiner(t.Context(), alloc.JoinerRequest{Caller: alloc.Caller{Tenant: testTenant}, Host: first.ID})
 	wantErr(t, "a joiner", err, nil)
 	wantHeld(t, a, 2, 0)
 	wantErr(t, "End", l.End(t.Context(), first.ID), nil)

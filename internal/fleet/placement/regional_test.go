@@ -75,7 +75,7 @@ func inRegionalWorld(t *testing.T, test func(t *testing.T, w *regionalWorld, aga
 }
 
 func (w *regionalWorld) reserve(region string) (alloc.Reservation, error) {
-	return w.ReserveHost(context.Background(), alloc.HostRequest{Tenant: testTenant, MaxConnections: 1, Region: region})
+	return w.ReserveHost(context.Background(), alloc.HostRequest{Caller: alloc.Caller{Tenant: testTenant}, MaxConnections: 1, Region: region})
 }
 
 // codeFor gives a host the code that a service would draw.
@@ -125,7 +125,7 @@ func TestRegionalStoreAway(t *testing.T) {
 		late := again()
 		for name, r := range map[string]*Regional{"a process from before": w.Regional, "another": other, "one that starts now": late} {
 			began := time.Now()
-			request := alloc.HostRequest{Tenant: testTenant, MaxConnections: 1}
+			request := alloc.HostRequest{Caller: alloc.Caller{Tenant: testTenant}, MaxConnections: 1}
 			for _, region := range []string{"eu", ""} {
 				request.Region = region
 				res, err := r.ReserveHost(t.Context(), request)
@@ -134,7 +134,7 @@ func TestRegionalStoreAway(t *testing.T) {
 				}
 			}
 			codeFor(t, r, mustReserve(t, r, "eu"))
-			_, err := r.ReserveJoiner(t.Context(), alloc.JoinerRequest{Tenant: testTenant, Host: hosts["eu"]})
+			_, err := r.ReserveJoiner(t.Context(), alloc.JoinerRequest{Caller: alloc.Caller{Tenant: testTenant}, Host: hosts["eu"]})
 			wantErr(t, name+": a join in eu", err, nil)
 			wantErr(t, name+": KeepCode in eu", r.KeepCode(t.Context(), hosts["eu"], codes["eu"]), nil)
 			_, err = r.Codes().HostOf(t.Context(), testTenant, "6WWWWWW")
@@ -170,7 +170,7 @@ func TestRegionalStoreAway(t *testing.T) {
 			}
 		}
 		for _, r := range []*Regional{w.Regional, other, late} {
-			_, err := r.ReserveJoiner(t.Context(), alloc.JoinerRequest{Tenant: testTenant, Host: mustReserve(t, r, "us")})
+			_, err := r.ReserveJoiner(t.Context(), alloc.JoinerRequest{Caller: alloc.Caller{Tenant: testTenant}, Host: mustReserve(t, r, "us")})
 			wantErr(t, "a join in us", err, nil)
 			if regions := r.Regions(); len(regions) != 2 || regions[0].ID != "eu" || r.Ready() != nil {
 				t.Errorf("regions %v, %v", regions, r.Ready())
@@ -181,7 +181,7 @@ func TestRegionalStoreAway(t *testing.T) {
 
 func mustReserve(t *testing.T, r *Regional, region string) proto.AllocationID {
 	t.Helper()
-	res, err := r.ReserveHost(t.Context(), alloc.HostRequest{Tenant: testTenant, MaxConnections: 1, Region: region})
+	res, err := r.ReserveHost(t.Context(), alloc.HostRequest{Caller: alloc.Caller{Tenant: testTenant}, MaxConnections: 1, Region: region})
 	wantErr(t, "a host in "+region, err, nil)
 	return res.ID
 }

@@ -169,7 +169,7 @@ func (s *sim) run(t *testing.T, hosts int) {
 
 func (s *sim) arrive(tick int64, phase int) {
 	s.mu.Lock()
-	q := alloc.HostRequest{Tenant: testTenant, MaxConnections: simMax[s.rnd.IntN(len(simMax))]}
+	q := alloc.HostRequest{Caller: alloc.Caller{Tenant: testTenant}, MaxConnections: simMax[s.rnd.IntN(len(simMax))]}
 	api := s.apis[s.rnd.IntN(len(s.apis))]
 	if s.rnd.IntN(2) == 0 {
 		q.Region = s.relays[s.rnd.IntN(len(s.relays))].node.Region

@@ -26,14 +26,16 @@ func TestCalls(t *testing.T) {
 	x := startTestCluster(t)
 	remote, ctx := x.remote(), testContext(t)
 	ask := testHost()
-	ask.ClientAddress = netip.MustParseAddr("2001:db8::1")
+	ask.Address = netip.MustParseAddr("2001:db8::1")
 	ask.Tenant.Project = `quoted "<&>" ` + "\u2028" + ` and long enough` // every escape of JSON
 	host, err := remote.ReserveHost(ctx, ask)
 	if err != nil {
 		t.Fatal(err)
 	}
-	joinerAsk := alloc.JoinerRequest{Individual: true, Tag: 1 << 63, Tenant: ask.Tenant, Player: alloc.PlayerHash{9}, Host: host.ID,
-		ClientAddress: netip.MustParseAddr("198.18.0.1")}
+	joinerAsk := alloc.JoinerRequest{
+		Caller:     alloc.Caller{Individual: true, Tag: 1 << 63, Tenant: ask.Tenant, Address: netip.MustParseAddr("198.18.0.1")},
+		PlayerHash: alloc.PlayerHash{9}, Host: host.ID,
+	}
 	joiner, err := remote.ReserveJoiner(ctx, joinerAsk)
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +48,8 @@ func TestCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	migration := alloc.MigrationRequest{
-		Tenant: ask.Tenant, Player: alloc.PlayerHash{8}, Host: host.ID, Code: "6789BC", ClientAddress: netip.MustParseAddr("2001:db8::1"),
+		Caller:     alloc.Caller{Tenant: ask.Tenant, Address: netip.MustParseAddr("2001:db8::1")},
+		PlayerHash: alloc.PlayerHash{8}, Host: host.ID, Code: "6789BC",
 	}
 	for i := range migration.Ticket {
 		migration.Ticket[i] = byte(255 - i)
@@ -59,7 +62,9 @@ func TestCalls(t *testing.T) {
 	if d, err := remote.Describe(ctx, candidate.ID); err != nil || d.Code != "6789BC" {
 		t.Errorf("a candidate is described as %+v, %v", d, err)
 	}
-	leave := alloc.LeaveRequest{Tenant: ask.Tenant, Player: ask.Player, Host: host.ID, Proof: alloc.ConnectionData{2}}
+	leave := alloc.LeaveRequest{
+		Caller: alloc.Caller{Tenant: ask.Tenant}, PlayerHash: ask.PlayerHash, Host: host.ID, Proof: alloc.ConnectionData{2},
+	}
 	if err := remote.LeaveHost(ctx, leave); err != nil {
 		t.Fatal(err)
 	}
@@ -117,22 +122,23 @@ func TestEnd(t *testing.T) {
 
 // notCarried are the fields of requests that the API uses to choose a relay and does
 // not send.
-var notCarried = []string{"HostRequest.Region"}
+var notCarried = []string{"HostRequest.Region", "Caller.Regions", "Caller.Server"}
 
 func TestRequestsAreCarried(t *testing.T) {
 	t.Parallel()
 	carried := map[string][]string{
-		"HostRequest":   {"Tenant", "Player", "PlayerName", "MaxConnections", "ClientAddress", "Individual", "Tag"},
-		"JoinerRequest": {"Tenant", "Player", "PlayerName", "Host", "ClientAddress", "Individual", "Tag"},
+		"HostRequest":   {"Caller", "PlayerHash", "MaxConnections"},
+		"JoinerRequest": {"Caller", "PlayerHash", "Host"},
 		"Reservation":   {"ID", "Key", "ConnectionData", "HostConnectionData", "Endpoints", "Region"},
 		"Description":   {"Tenant", "Player", "Role", "Bound", "Code"},
 		"Tenant":        {"Project", "Environment"},
+		"Caller":        {"Tenant", "Player", "Individual", "Tag", "Address"},
 
-		"MigrationRequest": {"Tenant", "Player", "Host", "Ticket", "Code", "ClientAddress"},
-		"LeaveRequest":     {"Tenant", "Player", "Host", "Proof"},
+		"MigrationRequest": {"Caller", "PlayerHash", "Host", "Ticket", "Code"},
+		"LeaveRequest":     {"Caller", "PlayerHash", "Host", "Proof"},
 	}
 	for _, v := range []any{alloc.HostRequest{}, alloc.JoinerRequest{}, alloc.Reservation{}, alloc.Description{}, alloc.Tenant{},
-		alloc.MigrationRequest{}, alloc.LeaveRequest{}} {
+		alloc.Caller{}, alloc.MigrationRequest{}, alloc.LeaveRequest{}} {
 		typ := reflect.TypeOf(v)
 		for i := range typ.NumField() {
 			name := typ.Field(i).Name
@@ -184,7 +190,9 @@ func TestErrorNames(t *testing.T) {
 		x.relay.Fail(fmt.Errorf("deep inside: %w", want))
 		_, hostErr := remote.ReserveHost(testContext(t), testHost())
 		_, describeErr := remote.Describe(testContext(t), proto.AllocationID{1})
-		_, migrateErr := remote.MigrateHost(testContext(t), alloc.MigrationRequest{Host: proto.AllocationID{1}, Tenant: testHost().Tenant})
+		_, migrateErr := remote.MigrateHost(testContext(t), alloc.MigrationRequest{
+			Host: proto.AllocationID{1}, Caller: alloc.Caller{Tenant: testHost().Tenant},
+		})
 		for _, err := range []error{hostErr, describeErr, migrateErr, remote.KeepCode(testContext(t), proto.AllocationID{1}, "")} {
 			if !errors.Is(err, want) {
 				t.Errorf("%s arrives as %v", name, err)
@@ -212,8 +220,8 @@ func TestMigrationErrors(t *testing.T) {
 		alloc.HostPresentError{}, alloc.HostPresentError{Host: proto.AllocationID{0xff}},
 	} {
 		x.relay.Fail(fmt.Errorf("deep inside: %w", want))
-		_, err := remote.MigrateHost(testContext(t), alloc.MigrationRequest{Tenant: testHost().Tenant, Host: host})
-		_, joinErr := remote.ReserveJoiner(testContext(t), alloc.JoinerRequest{Tenant: testHost().Tenant, Host: host})
+		_, err := remote.MigrateHost(testContext(t), alloc.MigrationRequest{Caller: alloc.Caller{Tenant: testHost().Tenant}, Host: host})
+		_, joinErr := remote.ReserveJoiner(testContext(t), alloc.JoinerRequest{Caller: alloc.Caller{Tenant: testHost().Tenant}, Host: host})
 		for _, err := range []error{err, joinErr} {
 			wait, isWait := errors.AsType[alloc.MigrationWaitError](err)
 			present, isPresent := errors.AsType[alloc.HostPresentError](err)
@@ -258,7 +266,9 @@ func TestPlayerLimits(t *testing.T) {
 	x := startTestCluster(t)
 	want := alloc.PlayerLimitError{Limit: "joiners_per_host"}
 	x.relay.Fail(fmt.Errorf("deep inside: %w", want))
-	_, err := x.remote().ReserveJoiner(testContext(t), alloc.JoinerRequest{Tenant: testHost().Tenant, Host: proto.AllocationID{1}})
+	_, err := x.remote().ReserveJoiner(testContext(t), alloc.JoinerRequest{
+		Caller: alloc.Caller{Tenant: testHost().Tenant}, Host: proto.AllocationID{1},
+	})
 	if got, _ := errors.AsType[alloc.PlayerLimitError](err); got != want {
 		t.Errorf("%v arrives as %v", want, err)
 	}
@@ -309,7 +319,9 @@ func TestUnsendableRequests(t *testing.T) {
 		r := testHost()
 		r.Tenant.Project = project
 		_, err := x.remote().ReserveHost(testContext(t), r)
-		_, joinErr := x.remote().ReserveJoiner(testContext(t), alloc.JoinerRequest{Tenant: r.Tenant, Host: proto.AllocationID{1}})
+		_, joinErr := x.remote().ReserveJoiner(testContext(t), alloc.JoinerRequest{
+			Caller: alloc.Caller{Tenant: r.Tenant}, Host: proto.AllocationID{1},
+		})
 		if !errors.Is(err, alloc.ErrTenantName) || !errors.Is(joinErr, alloc.ErrTenantName) {
 			t.Errorf("project %q: %v, %v", project, err, joinErr)
 		}
@@ -423,17 +435,18 @@ func TestOlderRelay(t *testing.T) {
 	old.Version, old.Capabilities = "v0.1.0", nil
 	remote := x.dialer.Relay(old)
 	tenant := alloc.Tenant{Project: "game", Environment: "production"}
-	if _, err := remote.ReserveHost(testContext(t), alloc.HostRequest{Tenant: tenant, MaxConnections: 4, PlayerName: "alice",
-		Individual: true, Tag: 1 << 63}); err != nil {
+	if _, err := remote.ReserveHost(testContext(t), alloc.HostRequest{
+		Caller: alloc.Caller{Tenant: tenant, Player: "alice", Individual: true, Tag: 1 << 63}, MaxConnections: 4,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	x.relay.Lock()
-	if got := x.relay.Hosts[0]; got.PlayerName != "" || got.Individual || got.Tag != 0 {
+	if got := x.relay.Hosts[0]; got.Player != "" || got.Individual || got.Tag != 0 {
 		t.Errorf("it got %+v", got)
 	}
 	x.relay.Unlock()
-	_, err := remote.MigrateHost(testContext(t), alloc.MigrationRequest{Tenant: tenant})
-	for _, err := range []error{err, remote.LeaveHost(testContext(t), alloc.LeaveRequest{Tenant: tenant})} {
+	_, err := remote.MigrateHost(testContext(t), alloc.MigrationRequest{Caller: alloc.Caller{Tenant: tenant}})
+	for _, err := range []error{err, remote.LeaveHost(testContext(t), alloc.LeaveRequest{Caller: alloc.Caller{Tenant: tenant}})} {
 		if !errors.Is(err, alloc.ErrUnavailable) || !strings.Contains(err.Error(), `of version "v0.1.0" cannot do "migration" yet`) {
 			t.Errorf("a call that it does not know: %v", err)
 		}

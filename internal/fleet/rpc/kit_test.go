@@ -224,7 +224,8 @@ func errorNameOf(t testing.TB, body string) string {
 
 func testHost() alloc.HostRequest {
 	return alloc.HostRequest{
-		Tenant: alloc.Tenant{Project: "game", Environment: "live"}, Player: alloc.PlayerHash{1, 2, 3}, MaxConnections: 4,
+		Caller:     alloc.Caller{Tenant: alloc.Tenant{Project: "game", Environment: "live"}},
+		PlayerHash: alloc.PlayerHash{1, 2, 3}, MaxConnections: 4,
 	}
 }
 

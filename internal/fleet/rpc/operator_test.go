@@ -162,7 +162,9 @@ func TestOperatorEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	joiner, err := x.remote().ReserveJoiner(testContext(t), alloc.JoinerRequest{Tenant: testHost().Tenant, Host: host.ID})
+	joiner, err := x.remote().ReserveJoiner(testContext(t), alloc.JoinerRequest{
+		Caller: alloc.Caller{Tenant: testHost().Tenant}, Host: host.ID,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,12 +33,12 @@ type remote struct {
 }
 
 // leaveOut clears the members of a reservation that the relay does not know.
-func (r remote) leaveOut(playerName *string, individual *bool, tag *uint64) {
+func (r remote) leaveOut(c *alloc.Caller) {
 	if slices.Contains(r.lacks, placement.CapabilityPlayers) {
-		*playerName, *individual = "", false
+		c.Player, c.Individual = "", false
 	}
 	if slices.Contains(r.lacks, placement.CapabilityTags) {
-		*tag = 0
+		c.Tag = 0
 	}
 }
 
@@ -57,7 +57,7 @@ func (r remote) ReserveHost(ctx context.Context, q alloc.HostRequest) (alloc.Res
 	if err := checkTenant(q.Tenant); err != nil {
 		return alloc.Reservation{}, err
 	}
-	r.leaveOut(&q.PlayerName, &q.Individual, &q.Tag)
+	r.leaveOut(&q.Caller)
 	return r.reserve(ctx, pathReserveHost, reserveHostBody(q))
 }
 
@@ -65,7 +65,7 @@ func (r remote) ReserveJoiner(ctx context.Context, q alloc.JoinerRequest) (alloc
 	if err := checkTenant(q.Tenant); err != nil {
 		return alloc.Reservation{}, err
 	}
-	r.leaveOut(&q.PlayerName, &q.Individual, &q.Tag)
+	r.leaveOut(&q.Caller)
 	return r.reserve(ctx, pathReserveJoiner, reserveJoinerBody(q))
 }
 

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -47,34 +49,28 @@ const (
 
 // The bodies of calls. Ids are UUIDs in lower case, digests hexadecimal.
 type (
+	callerBody struct {
+		Project       string     `json:"project"`
+		Environment   string     `json:"environment"`
+		Player        playerHash `json:"player"` // zeros: a backend
+		PlayerName    string     `json:"playerName,omitempty"`
+		Individual    bool       `json:"individual,omitempty"`
+		Tag           uint64     `json:"tag,omitempty"`
+		ClientAddress netip.Addr `json:"clientAddress"` // empty: not known
+	}
 	reserveHostCall struct {
-		Project        string     `json:"project"`
-		Environment    string     `json:"environment"`
-		Player         playerHash `json:"player"`
-		PlayerName     string     `json:"playerName,omitempty"`
-		MaxConnections int        `json:"maxConnections"`
-		Individual     bool       `json:"individual,omitempty"`
-		Tag            uint64     `json:"tag,omitempty"`
-		ClientAddress  netip.Addr `json:"clientAddress"` // empty: not known
+		callerBody
+		MaxConnections int `json:"maxConnections"`
 	}
 	reserveJoinerCall struct {
-		Project       string       `json:"project"`
-		Environment   string       `json:"environment"`
-		Player        playerHash   `json:"player"`
-		PlayerName    string       `json:"playerName,omitempty"`
-		Host          allocationID `json:"host"`
-		Individual    bool         `json:"individual,omitempty"`
-		Tag           uint64       `json:"tag,omitempty"`
-		ClientAddress netip.Addr   `json:"clientAddress"` // empty: not known
+		callerBody
+		Host allocationID `json:"host"`
 	}
 	migrateCall struct {
-		Project       string         `json:"project"`
-		Environment   string         `json:"environment"`
-		Player        playerHash     `json:"player"` // zeros: a backend
-		Host          allocationID   `json:"host"`
-		Code          string         `json:"code"`
-		Ticket        connectionData `json:"ticket"`
-		ClientAddress netip.Addr     `json:"clientAddress"` // empty: not known
+		callerBody
+		Host   allocationID   `json:"host"`
+		Code   string         `json:"code"`
+		Ticket connectionData `json:"ticket"`
 	}
 	leaveCall struct {
 		Project     string          `json:"project"`
@@ -201,54 +197,54 @@ func (d *connectionData) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-func reserveHostBody(r alloc.HostRequest) reserveHostCall {
-	return reserveHostCall{
-		Project: r.Tenant.Project, Environment: r.Tenant.Environment, Player: playerHash(r.Player), PlayerName: r.PlayerName,
-		MaxConnections: r.MaxConnections, Individual: r.Individual, Tag: r.Tag, ClientAddress: r.ClientAddress,
+func callerBodyOf(c *alloc.Caller, player alloc.PlayerHash) callerBody {
+	return callerBody{
+		Project: c.Tenant.Project, Environment: c.Tenant.Environment, Player: playerHash(player), PlayerName: c.Player,
+		Individual: c.Individual, Tag: c.Tag, ClientAddress: c.Address,
 	}
 }
 
-func (c *reserveHostCall) request() (alloc.HostRequest, error) {
-	r := alloc.HostRequest{
-		Tenant: alloc.Tenant{Project: c.Project, Environment: c.Environment}, Player: alloc.PlayerHash(c.Player), PlayerName: c.PlayerName,
-		MaxConnections: c.MaxConnections, Individual: c.Individual, Tag: c.Tag, ClientAddress: c.ClientAddress,
+func (b *callerBody) caller() alloc.Caller {
+	return alloc.Caller{
+		Tenant: alloc.Tenant{Project: b.Project, Environment: b.Environment}, Player: b.PlayerName,
+		Individual: b.Individual, Tag: b.Tag, Address: b.ClientAddress,
 	}
+}
+
+func reserveHostBody(r alloc.HostRequest) reserveHostCall {
+	return reserveHostCall{callerBodyOf(&r.Caller, r.PlayerHash), r.MaxConnections}
+}
+
+func (c *reserveHostCall) request() (alloc.HostRequest, error) {
+	r := alloc.HostRequest{Caller: c.caller(), PlayerHash: alloc.PlayerHash(c.Player), MaxConnections: c.MaxConnections}
 	return r, r.Tenant.Validate()
 }
 
 func reserveJoinerBody(r alloc.JoinerRequest) reserveJoinerCall {
-	return reserveJoinerCall{
-		Project: r.Tenant.Project, Environment: r.Tenant.Environment, Player: playerHash(r.Player), PlayerName: r.PlayerName,
-		Host: allocationID(r.Host), Individual: r.Individual, Tag: r.Tag, ClientAddress: r.ClientAddress,
-	}
+	return reserveJoinerCall{callerBodyOf(&r.Caller, r.PlayerHash), allocationID(r.Host)}
 }
 
 func (c *reserveJoinerCall) request() (alloc.JoinerRequest, error) {
-	r := alloc.JoinerRequest{
-		Tenant: alloc.Tenant{Project: c.Project, Environment: c.Environment}, Player: alloc.PlayerHash(c.Player), PlayerName: c.PlayerName,
-		Host: proto.AllocationID(c.Host), Individual: c.Individual, Tag: c.Tag, ClientAddress: c.ClientAddress,
-	}
+	r := alloc.JoinerRequest{Caller: c.caller(), PlayerHash: alloc.PlayerHash(c.Player), Host: proto.AllocationID(c.Host)}
 	return r, r.Tenant.Validate()
 }
 
 func migrateBody(r alloc.MigrationRequest) migrateCall {
-	return migrateCall{
-		Project: r.Tenant.Project, Environment: r.Tenant.Environment, Player: playerHash(r.Player), Host: allocationID(r.Host),
-		Code: r.Code, Ticket: connectionData(r.Ticket), ClientAddress: r.ClientAddress,
-	}
+	r.Caller = alloc.Caller{Tenant: r.Tenant, Address: r.Address} // The ticket has the rest.
+	return migrateCall{callerBodyOf(&r.Caller, r.PlayerHash), allocationID(r.Host), r.Code, connectionData(r.Ticket)}
 }
 
 func (c *migrateCall) request() (alloc.MigrationRequest, error) {
 	r := alloc.MigrationRequest{
-		Tenant: alloc.Tenant{Project: c.Project, Environment: c.Environment}, Player: alloc.PlayerHash(c.Player),
-		Host: proto.AllocationID(c.Host), Code: c.Code, Ticket: alloc.ConnectionData(c.Ticket), ClientAddress: c.ClientAddress,
+		Caller: c.caller(), PlayerHash: alloc.PlayerHash(c.Player), Host: proto.AllocationID(c.Host), Code: c.Code,
+		Ticket: alloc.ConnectionData(c.Ticket),
 	}
 	return r, r.Tenant.Validate()
 }
 
 func leaveBody(r alloc.LeaveRequest) leaveCall {
 	c := leaveCall{
-		Project: r.Tenant.Project, Environment: r.Tenant.Environment, Player: playerHash(r.Player), Host: allocationID(r.Host),
+		Project: r.Tenant.Project, Environment: r.Tenant.Environment, Player: playerHash(r.PlayerHash), Host: allocationID(r.Host),
 	}
 	if proof := connectionData(r.Proof); proof != (connectionData{}) {
 		c.Proof = &proof
@@ -258,8 +254,8 @@ func leaveBody(r alloc.LeaveRequest) leaveCall {
 
 func (c *leaveCall) request() (alloc.LeaveRequest, error) {
 	r := alloc.LeaveRequest{
-		Tenant: alloc.Tenant{Project: c.Project, Environment: c.Environment}, Player: alloc.PlayerHash(c.Player),
-		Host: proto.AllocationID(c.Host),
+		Caller:     alloc.Caller{Tenant: alloc.Tenant{Project: c.Project, Environment: c.Environment}},
+		PlayerHash: alloc.PlayerHash(c.Player), Host: proto.AllocationID(c.Host),
 	}
 	if c.Proof != nil {
 		r.Proof = alloc.ConnectionData(*c.Proof)
@@ -426,54 +422,36 @@ func members(body []byte, of reflect.Type) error {
 	if t, _ := d.Token(); t != json.Delim('{') {
 		return malformed.withDetail("not a JSON object")
 	}
-	seen := uint64(0)
+	missing := make(map[string]bool) // by name, whether one that was not seen must be there
+	for _, f := range reflect.VisibleFields(of) {
+		if name, optional := strings.CutSuffix(f.Tag.Get("json"), omitEmpty); name != "" {
+			missing[name] = !optional
+		}
+	}
+	names := slices.Collect(maps.Keys(missing))
 	for d.More() {
 		t, _ := d.Token()
-		bit := memberBit(of, t)
-		if bit == misspelled || seen&bit != 0 {
+		name, _ := t.(string)
+		_, known := missing[name]
+		// Package encoding/json takes another case of a name for it.
+		if !known && slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) }) {
 			return malformed.withDetail("%q is repeated or misspelled", t)
 		}
-		seen |= bit
+		delete(missing, name)
 		var value json.RawMessage
-		if err := d.Decode(&value); err != nil || bit != 0 && string(value) == "null" {
+		if err := d.Decode(&value); err != nil || known && string(value) == "null" {
 			return malformed.withDetail("%q has no value", t)
 		}
 	}
-	if seen|optionalMembers(of) != 1<<of.NumField()-1 {
-		return malformed.withDetail("a member is missing")
+	for _, required := range missing {
+		if required {
+			return malformed.withDetail("a member is missing")
+		}
 	}
 	return nil
 }
 
 const omitEmpty = ",omitempty"
-
-func optionalMembers(of reflect.Type) (bits uint64) {
-	for i := range of.NumField() {
-		if strings.HasSuffix(of.Field(i).Tag.Get("json"), omitEmpty) {
-			bits |= 1 << i
-		}
-	}
-	return bits
-}
-
-// misspelled is the bit of a name that encoding/json takes for that of a field in another case.
-const misspelled = 1 << 63
-
-// memberBit returns the bit of the field with exactly that JSON name, misspelled, or 0 if no
-// field has the name.
-func memberBit(of reflect.Type, name json.Token) uint64 {
-	text, _ := name.(string)
-	for i := range of.NumField() {
-		field := strings.TrimSuffix(of.Field(i).Tag.Get("json"), omitEmpty)
-		if field == text {
-			return 1 << i
-		}
-		if strings.EqualFold(field, text) {
-			return misspelled
-		}
-	}
-	return 0
-}
 
 // errorCode is an error in an answer: its name is sent, and err is the error that it
 // means to the caller.

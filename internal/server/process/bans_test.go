@@ -181,7 +181,7 @@ func TestBanShared(t *testing.T) {
 	r.ban(t, "project=game&environment=other&player=all")
 	// A subject of an issuer for backends is known by what it has reserved.
 	_, err := r.relay.engine.ReserveHost(t.Context(), alloc.HostRequest{
-		Tenant: game, Player: alloc.HashPlayer(game, "matchmaker"), PlayerName: "matchmaker", MaxConnections: 1,
+		Caller: alloc.Caller{Tenant: game, Player: "matchmaker"}, PlayerHash: alloc.HashPlayer(game, "matchmaker"), MaxConnections: 1,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -260,7 +260,7 @@ func TestBanLate(t *testing.T) {
 	})
 
 	res, err := r.relay.engine.ReserveHost(t.Context(), alloc.HostRequest{
-		Tenant: game, Player: alloc.HashPlayer(game, "ann"), PlayerName: "ann", MaxConnections: 1, Individual: true,
+		Caller: alloc.Caller{Tenant: game, Player: "ann", Individual: true}, PlayerHash: alloc.HashPlayer(game, "ann"), MaxConnections: 1,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -404,7 +404,7 @@ func TestBanFleet(t *testing.T) {
 		}
 	}
 	_, err = relay.relay.engine.ReserveHost(t.Context(), alloc.HostRequest{
-		Tenant: game, Player: alloc.HashPlayer(game, "matchmaker"), PlayerName: "matchmaker", MaxConnections: 1,
+		Caller: alloc.Caller{Tenant: game, Player: "matchmaker"}, PlayerHash: alloc.HashPlayer(game, "matchmaker"), MaxConnections: 1,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ func crowd(t testing.TB, r running, n int) {
 	t.Helper()
 	for i := range n {
 		_, err := r.relay.engine.ReserveHost(t.Context(), alloc.HostRequest{
-			Tenant: alloc.Tenant{Project: fmt.Sprintf("crowd-%d", i)}, MaxConnections: 1,
+			Caller: alloc.Caller{Tenant: alloc.Tenant{Project: fmt.Sprintf("crowd-%d", i)}}, MaxConnections: 1,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -77,7 +77,7 @@ func TestQuotaHoldsAfterAdmission(t *testing.T) {
 	}
 	admitted := 0
 	for range 200 {
-		switch _, err := r.relay.engine.ReserveHost(t.Context(), alloc.HostRequest{Tenant: tenant, MaxConnections: 1}); {
+		switch _, err := r.relay.engine.ReserveHost(t.Context(), alloc.HostRequest{Caller: alloc.Caller{Tenant: tenant}, MaxConnections: 1}); {
 		case err == nil:
 			admitted++
 		case !errors.Is(err, alloc.ErrProjectQuota):

@@ -81,7 +81,7 @@ func (r *Relay) RelayConfig() alloc.RelayConfig { return r.Config }
 
 // ReserveHost makes an allocation.
 func (r *Relay) ReserveHost(ctx context.Context, q alloc.HostRequest) (alloc.Reservation, error) {
-	d := alloc.Description{Tenant: q.Tenant.Hash(), Player: q.Player, Role: alloc.RoleHost}
+	d := alloc.Description{Tenant: q.Tenant.Hash(), Player: q.PlayerHash, Role: alloc.RoleHost}
 	return r.reserve(ctx, "ReserveHost", d, func() error {
 		r.Hosts = last(r.Hosts, q)
 		return nil
@@ -90,7 +90,7 @@ func (r *Relay) ReserveHost(ctx context.Context, q alloc.HostRequest) (alloc.Res
 
 // ReserveJoiner makes an allocation for a live host that has not left.
 func (r *Relay) ReserveJoiner(ctx context.Context, q alloc.JoinerRequest) (alloc.Reservation, error) {
-	d := alloc.Description{Tenant: q.Tenant.Hash(), Player: q.Player, Role: alloc.RoleJoiner}
+	d := alloc.Description{Tenant: q.Tenant.Hash(), Player: q.PlayerHash, Role: alloc.RoleJoiner}
 	return r.reserve(ctx, "ReserveJoiner", d, func() error {
 		host, live := r.Live[q.Host]
 		switch {
@@ -109,7 +109,7 @@ func (r *Relay) MigrateHost(ctx context.Context, q alloc.MigrationRequest) (allo
 	r.Lock()
 	r.Migrations = last(r.Migrations, q)
 	r.Unlock()
-	d := alloc.Description{Tenant: q.Tenant.Hash(), Player: q.Player, Role: alloc.RoleHost, Code: q.Code}
+	d := alloc.Description{Tenant: q.Tenant.Hash(), Player: q.PlayerHash, Role: alloc.RoleHost, Code: q.Code}
 	return r.reserve(ctx, "MigrateHost", d, func() error {
 		_, live := r.Live[q.Host]
 		switch {
@@ -158,7 +158,7 @@ func (r *Relay) LeaveHost(_ context.Context, q alloc.LeaveRequest) error {
 		return err
 	}
 	d, live := r.Live[q.Host]
-	if !live || d.Tenant != q.Tenant.Hash() || q.Player != (alloc.PlayerHash{}) && q.Player != d.Player {
+	if !live || d.Tenant != q.Tenant.Hash() || q.PlayerHash != (alloc.PlayerHash{}) && q.PlayerHash != d.Player {
 		return alloc.ErrNotFound
 	}
 	r.Left = q.Host

@@ -108,7 +108,7 @@ func NewIdentity(t testing.TB) engine.Identity {
 func (r *Relay) Host(player string, max int) alloc.Reservation {
 	r.t.Helper()
 	res, err := r.ReserveHost(context.Background(), alloc.HostRequest{
-		Tenant: Tenant, Player: alloc.HashPlayer(Tenant, player), MaxConnections: max,
+		Caller: alloc.Caller{Tenant: Tenant}, PlayerHash: alloc.HashPlayer(Tenant, player), MaxConnections: max,
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -120,7 +120,7 @@ func (r *Relay) Host(player string, max int) alloc.Reservation {
 func (r *Relay) Joiner(player string, host proto.AllocationID) alloc.Reservation {
 	r.t.Helper()
 	res, err := r.ReserveJoiner(context.Background(), alloc.JoinerRequest{
-		Tenant: Tenant, Player: alloc.HashPlayer(Tenant, player), Host: host,
+		Caller: alloc.Caller{Tenant: Tenant}, PlayerHash: alloc.HashPlayer(Tenant, player), Host: host,
 	})
 	if err != nil {
 		r.t.Fatal(err)

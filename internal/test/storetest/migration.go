@@ -253,7 +253,7 @@ func (x *migration) reserve(q *alloc.MigrationRequest) (proto.AllocationID, erro
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	player := int(binary.BigEndian.Uint32(q.Ticket[:]))
-	if !slices.Contains(x.hosts, q.Host) || q.Player != alloc.HashPlayer(production, playerName(player)) || q.Code != x.code {
+	if !slices.Contains(x.hosts, q.Host) || q.PlayerHash != alloc.HashPlayer(production, playerName(player)) || q.Code != x.code {
 		return proto.AllocationID{}, alloc.ErrNotFound
 	}
 	if !x.hostLeft {

@@ -118,13 +118,13 @@ func reserveAll(ctx context.Context, srv *engine.Server, hosts, joiners int, fil
 	var signer proto.Signer
 	tenant := alloc.Tenant{Project: "frames", Environment: "frames"}
 	for range hosts {
-		host, err := srv.ReserveHost(ctx, alloc.HostRequest{Tenant: tenant, MaxConnections: joiners})
+		host, err := srv.ReserveHost(ctx, alloc.HostRequest{Caller: alloc.Caller{Tenant: tenant}, MaxConnections: joiners})
 		if err != nil {
 			return err
 		}
 		writePlayer(w, &signer, host, nil)
 		for range joiners {
-			j, err := srv.ReserveJoiner(ctx, alloc.JoinerRequest{Tenant: tenant, Host: host.ID})
+			j, err := srv.ReserveJoiner(ctx, alloc.JoinerRequest{Caller: alloc.Caller{Tenant: tenant}, Host: host.ID})
 			if err != nil {
 				return err
 			}

@@ -1462,7 +1462,7 @@ var rules = []mutant{
 	{
 		rule: "migration: a ticket is of its player",
 		in:   "engine",
-		old:  `|| !anyPlayer && t.player != r.Player {`,
+		old:  `|| !anyPlayer && t.player != r.PlayerHash {`,
 		now:  `|| false && anyPlayer {`,
 		by:   killer{"./engine", "TestMigrateTickets", ""},
 	},
