@@ -123,8 +123,8 @@ func (s *Service) admitAndReserve(
 // isVerdict reports whether an error of Admit says all. An ErrAdmissionUnavailable is of a program
 // that logs its own errors.
 func isVerdict(err error) bool {
-	_, denied := errors.AsType[DeniedError](err)
-	return denied || errors.Is(err, ErrProjectQuota) || errors.Is(err, ErrProjectInactive) || errors.Is(err, ErrAdmissionUnavailable)
+	return errors.Is(err, ErrDenied) || errors.Is(err, ErrProjectQuota) ||
+		errors.Is(err, ErrProjectInactive) || errors.Is(err, ErrAdmissionUnavailable)
 }
 
 // maxOutstandingTracked bounds the reservations tracked for all players together,

@@ -34,7 +34,9 @@ func TestAdmit(t *testing.T) {
 		t.Fatal(err)
 	}
 	anna := alloc.Caller{Tenant: alloc.Tenant{Project: "game", Environment: "live"}, Player: "anna"}
-	for _, refuse = range []error{alloc.DeniedError{Reason: "banned"}, alloc.ErrProjectQuota, alloc.ErrProjectInactive, alloc.ErrUnavailable} {
+	for _, refuse = range []error{
+		alloc.RefusedError{Reason: "banned"}, alloc.ErrProjectQuota, alloc.ErrProjectInactive, alloc.ErrUnavailable,
+	} {
 		if _, err := service.Allocate(t.Context(), anna, 4, ""); !errors.Is(err, refuse) {
 			t.Errorf("%v, want %v", err, refuse)
 		}
@@ -74,7 +76,7 @@ func TestAdmit(t *testing.T) {
 			t.Errorf("asked about what the rules refuse: %+v", asked)
 		}
 	}
-	refuse = alloc.DeniedError{}
+	refuse = alloc.ErrDenied
 	for range 5 {
 		_, _ = service.Allocate(t.Context(), anna, 4, "")
 	}

@@ -1,6 +1,7 @@
 package alloc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -36,20 +37,22 @@ var (
 	// ErrDraining: the relay is shutting down and accepts no new hosts.
 	ErrDraining = errors.New("alloc: relay is draining")
 	// ErrPlayerLimit: the player has as much at the relay as one player may, and all of it is in
-	// use. See [PlayerLimitError].
+	// use. See [RefusedError].
 	ErrPlayerLimit = errors.New("alloc: too many live allocations of the player")
 	// ErrOutstanding: the player has too many allocations that are reserved and
 	// not bound; each counts until it is bound or expires.
 	ErrOutstanding = errors.New("alloc: too many allocations reserved and not bound")
 	// ErrMigration: the host has left, or may have, and the caller must ask again later. See
-	// [MigrationWaitError].
+	// [RefusedError].
 	ErrMigration = errors.New("alloc: the match waits for a host")
 	// ErrHostPresent: another player has taken the host's place, or the host goes on. See
-	// [HostPresentError].
+	// [RefusedError].
 	ErrHostPresent = errors.New("alloc: the match has a host")
 	// ErrHostProof: many players share the caller's token, so a host that leaves has to prove by its
 	// own connection data that it is that.
 	ErrHostProof = errors.New("alloc: the host's own connection data is missing")
+	// ErrDenied, of ServiceConfig.Admit: the operator's own rules forbid it. See [RefusedError].
+	ErrDenied = errors.New("alloc: not admitted")
 	// ErrProjectQuota, of ServiceConfig.Admit: it succeeds again after an allocation has ended.
 	ErrProjectQuota = errors.New("alloc: project quota exceeded")
 	// ErrProjectInactive, of ServiceConfig.Admit: the operator has switched the project off.
@@ -66,57 +69,37 @@ var (
 	ErrInHook = fmt.Errorf("%w: a hook must not call back", ErrUnavailable)
 )
 
-// PlayerLimitError is an [ErrPlayerLimit] that names the limit, as engine.PlayerLimits does:
-// "hosts", "joiners", "joiners_per_host" or "seats".
-type PlayerLimitError struct{ Limit string }
-
-// Error names the limit.
-func (e PlayerLimitError) Error() string { return fmt.Sprintf("%v: %s", ErrPlayerLimit, e.Limit) }
-
-// Is reports that e is an ErrPlayerLimit.
-func (PlayerLimitError) Is(target error) bool { return target == ErrPlayerLimit }
-
 type unavailableError string
 
 func (e unavailableError) Error() string { return string(e) }
 
 func (e unavailableError) Is(target error) bool { return target == ErrUnavailable }
 
-// MigrationWaitError is an [ErrMigration] with its reason.
-type MigrationWaitError struct {
-	Reason     string        // in words, for the caller of the API
-	RetryAfter time.Duration // positive
+// RefusedError is an [ErrDenied], [ErrPlayerLimit], [ErrMigration] or [ErrHostPresent] with what its
+// caller should know.
+type RefusedError struct {
+	Err error // one of these; nil: ErrDenied
+	// Reason is shown to the player, and may be empty. Of an ErrPlayerLimit it is the limit, as
+	// engine.PlayerLimits names it: "hosts", "joiners", "joiners_per_host" or "seats".
+	Reason     string
+	RetryAfter time.Duration      // of an ErrMigration; positive
+	Host       proto.AllocationID // of an ErrHostPresent: the player joins it by the join code
 }
 
-// Error returns the reason.
-func (e MigrationWaitError) Error() string {
-	return fmt.Sprintf("%v: %s; ask again in %v", ErrMigration, e.Reason, e.RetryAfter)
-}
+// Unwrap returns Err.
+func (e RefusedError) Unwrap() error { return cmp.Or(e.Err, ErrDenied) }
 
-// Is reports that e is an ErrMigration.
-func (MigrationWaitError) Is(target error) bool { return target == ErrMigration }
-
-// HostPresentError is an [ErrHostPresent]: the player joins the host by the join code.
-type HostPresentError struct{ Host proto.AllocationID }
-
-// Error names the host.
-func (e HostPresentError) Error() string {
-	return fmt.Sprintf("%v: allocation %v", ErrHostPresent, e.Host)
-}
-
-// Is reports that e is an ErrHostPresent.
-func (HostPresentError) Is(target error) bool { return target == ErrHostPresent }
-
-// DeniedError is returned for a reservation that the operator's own rules forbid.
-type DeniedError struct {
-	// Reason is shown to the player. It may be empty.
-	Reason string
-}
-
-// Error returns the reason.
-func (d DeniedError) Error() string {
-	if d.Reason == "" {
-		return "alloc: not admitted"
+// Error returns all of it.
+func (e RefusedError) Error() string {
+	text := e.Unwrap().Error()
+	if e.Reason != "" {
+		text += ": " + e.Reason
 	}
-	return "alloc: not admitted: " + d.Reason
+	if e.RetryAfter > 0 {
+		text += fmt.Sprintf("; ask again in %v", e.RetryAfter)
+	}
+	if !e.Host.IsZero() {
+		text += fmt.Sprintf(": allocation %v", e.Host)
+	}
+	return text
 }

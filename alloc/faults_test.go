@@ -75,7 +75,7 @@ func TestAdmitErrorIsLogged(t *testing.T) {
 		{"deadline", fmt.Errorf("%w: %w", context.DeadlineExceeded, gone), true},
 		{"quota", alloc.ErrProjectQuota, false},
 		{"inactive", alloc.ErrProjectInactive, false},
-		{"denied", alloc.DeniedError{Reason: "banned"}, false},
+		{"denied", alloc.RefusedError{Err: alloc.ErrDenied, Reason: "banned"}, false},
 		{"admission", fmt.Errorf("%w: %w", alloc.ErrAdmissionUnavailable, gone), false}, // logged by the program that asks
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -49,7 +49,7 @@ func TestMigrate(t *testing.T) {
 	x := newMigration(t, nil)
 	typed, ticket := strings.ToLower(x.code), alloc.ConnectionData{7}
 	_, err := x.Migrate(t.Context(), bob, typed, ticket)
-	var present alloc.HostPresentError
+	var present alloc.RefusedError
 	if !errors.As(err, &present) || present.Host != x.host || !errors.Is(err, alloc.ErrHostPresent) {
 		t.Errorf("a live host: %v", err)
 	}
@@ -116,7 +116,7 @@ func TestMigrateCallers(t *testing.T) {
 	if err != nil || x.relay.Migrations[1].PlayerHash == (alloc.PlayerHash{}) {
 		t.Errorf("a player without a name acts for any player: %v", err)
 	}
-	wait := alloc.MigrationWaitError{Reason: "the host was heard 2.0 s ago", RetryAfter: 5 * time.Second}
+	wait := alloc.RefusedError{Err: alloc.ErrMigration, Reason: "the host was heard 2.0 s ago", RetryAfter: 5 * time.Second}
 	for _, want := range []error{alloc.ErrNotFound, alloc.ErrFull, alloc.ErrUnavailable, wait, alloc.ErrMigration} {
 		if x.relay.Fail(want); want == alloc.ErrMigration {
 			x.relay.Fail(wait)

@@ -119,10 +119,10 @@ type Relay interface {
 	// a time, for 2 s while others ask, and another one of the same player replaces it. Once it is
 	// bound it is the new host, and gets the code.
 	// Errors: ErrNotFound when the match is over, and for a player that is none of it;
-	// MigrationWaitError; HostPresentError; ErrFull; ErrUnavailable.
+	// ErrMigration; ErrHostPresent; ErrFull; ErrUnavailable.
 	MigrateHost(ctx context.Context, r MigrationRequest) (Reservation, error)
 	// LeaveHost records that a host leaves: its players may take its place at once, and new
-	// players get a MigrationWaitError. The relay forwards its messages until a new host is
+	// players get an ErrMigration. The relay forwards its messages until a new host is
 	// bound. Another call does nothing. Errors: ErrNotFound, also for a wrong proof, ErrUnavailable.
 	LeaveHost(ctx context.Context, r LeaveRequest) error
 	// Describe describes a live allocation. Errors: ErrNotFound, and

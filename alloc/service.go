@@ -71,7 +71,7 @@ type ServiceConfig struct {
 	// if KeepCode did. Nil: only the store has codes. Package relay sets it.
 	KeepCode func(ctx context.Context, host proto.AllocationID, code string) error
 	// Admit is called before each reservation that the other rules permit. An error
-	// refuses the reservation: DeniedError, ErrProjectQuota, ErrProjectInactive, or
+	// refuses the reservation: ErrDenied, perhaps as a RefusedError, ErrProjectQuota, ErrProjectInactive, or
 	// another one, which is logged once a minute. It may block until ctx ends and is called concurrently. Nil
 	// admits all.
 	Admit func(ctx context.Context, q AdmissionRequest) error

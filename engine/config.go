@@ -315,7 +315,7 @@ type ReturnEvent ReserveEvent
 
 // PlayerLimitEvent reports a reservation that [Config].PlayerLimits refused.
 type PlayerLimitEvent struct {
-	Limit string // that of alloc.PlayerLimitError
+	Limit string // the Reason of an alloc.ErrPlayerLimit
 	// Newest is the player's newest live allocation of that role, zero if it has none.
 	Newest proto.AllocationID
 	Host   proto.AllocationID // that the player would join; zero for a host

@@ -107,8 +107,8 @@ func (g *hookGuard) hooks(h Hooks) Hooks {
 			err = errFault
 			defer g.end(g.begin(guarded))
 			err = admit(project, allocations, players)
-			_, denied := errors.AsType[alloc.DeniedError](err)
-			if err != nil && !denied && !errors.Is(err, alloc.ErrProjectQuota) && !errors.Is(err, alloc.ErrProjectInactive) {
+			if err != nil && !errors.Is(err, alloc.ErrDenied) &&
+				!errors.Is(err, alloc.ErrProjectQuota) && !errors.Is(err, alloc.ErrProjectInactive) {
 				guarded.Failed(g.logger(), time.Duration(g.shared.clock())*time.Millisecond, err)
 			}
 			return err

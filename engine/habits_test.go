@@ -348,13 +348,14 @@ func (p *migrating) migrate(n *netsim, host, newHost *player) *player {
 	}
 	card, err := n.rig.migrate(p.reservation, code.reservation)
 	usual := habits.Habit{Name: "usual", Kind: p.Kind, Ping: habits.NGOPing}
-	if wait, ok := errors.AsType[alloc.MigrationWaitError](err); ok {
-		p.retryAt = n.now + wait.RetryAfter.Milliseconds()
+	refused, _ := errors.AsType[alloc.RefusedError](err)
+	if errors.Is(err, alloc.ErrMigration) {
+		p.retryAt = n.now + refused.RetryAfter.Milliseconds()
 		return newHost
 	}
-	if present, ok := errors.AsType[alloc.HostPresentError](err); ok {
+	if errors.Is(err, alloc.ErrHostPresent) {
 		for _, x := range n.players {
-			if mID(present.Host) == x.reservation.id {
+			if mID(refused.Host) == x.reservation.id {
 				if p.next, err = n.enter(p.name+" again", usual, x, 0); err != nil {
 					n.fail("%s joins again: %v", p.name, err)
 				}

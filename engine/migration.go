@@ -365,9 +365,9 @@ func (c *control) endCandidate(host proto.AllocationID, why EndReason) {
 
 func (v *migration) joinError() error {
 	if v.NewHost.IsZero() {
-		return alloc.MigrationWaitError{Reason: "the host has left, and no player has taken its place yet", RetryAfter: retryAfter}
+		return waitError("the host has left, and no player has taken its place yet", retryAfter)
 	}
-	return alloc.MigrationWaitError{Reason: "another player has taken the host's place, and the join code moves there", RetryAfter: retryAfter}
+	return waitError("another player has taken the host's place, and the join code moves there", retryAfter)
 }
 
 func (c *control) checkHost(host proto.AllocationID, tenant uint64, now int64) error {
@@ -379,7 +379,7 @@ func (c *control) checkHost(host proto.AllocationID, tenant uint64, now int64) e
 	case ok && e.Role == table.RoleHost && c.shared.table.Tenant(e.Handle) == tenant:
 		// One that never had a player may be silent for longer.
 		if c.migrations.window != 0 && e.Is(table.EverLinked) && c.isSilent(&e, now) {
-			return alloc.MigrationWaitError{Reason: "the host is silent, and no player has taken its place yet", RetryAfter: retryAfter}
+			return waitError("the host is silent, and no player has taken its place yet", retryAfter)
 		}
 		return nil
 	case !ok && v == nil && c.mayExist(host, now):
@@ -509,7 +509,7 @@ func (c *control) checkForgotten(t *claims, host proto.AllocationID, now int64) 
 	case !ok && c.mayReturn(host, now):
 		return alloc.ErrUnavailable
 	case ok && e.Role == table.RoleHost && c.shared.table.Tenant(e.Handle) == t.tenant:
-		return alloc.HostPresentError{Host: host}
+		return alloc.RefusedError{Err: alloc.ErrHostPresent, Host: host}
 	}
 	return nil
 }
@@ -525,7 +525,7 @@ func (c *control) checkAwaited(id proto.AllocationID, player *migrant, now int64
 	case !c.mayExist(id, now), ok && !player.isPlayerOf(c.awaitedMigration(i)):
 		return alloc.ErrNotFound
 	case c.mayReturn(id, now):
-		return alloc.MigrationWaitError{Reason: "the relay has restarted, and the host may come back", RetryAfter: retryAfter}
+		return waitError("the relay has restarted, and the host may come back", retryAfter)
 	case !ok:
 		return alloc.ErrNotFound
 	}
@@ -545,12 +545,12 @@ func (c *control) checkSilence(id proto.AllocationID, own bool, player *migrant,
 	silent := c.isSilent(&host, now)
 	switch {
 	case !own && !silent:
-		return alloc.HostPresentError{Host: id}
+		return alloc.RefusedError{Err: alloc.ErrHostPresent, Host: id}
 	case !own || player.isPlayerOf(c.newMigration(&host)):
 	case player.isRemoved && (silent || !isLeaving(player.unlinkedAt, heard)), player.unlinkedAt == 0:
 		return alloc.ErrNotFound
 	case !player.isRemoved:
-		return alloc.HostPresentError{Host: id} // The host goes on without this player.
+		return alloc.RefusedError{Err: alloc.ErrHostPresent, Host: id} // The host goes on without this player.
 	}
 	if silent {
 		return nil
@@ -563,7 +563,7 @@ func (c *control) checkSilence(id proto.AllocationID, own bool, player *migrant,
 	if !c.mayBeSilent(now) {
 		reason = "many players are silent, and the fault may be the relay's"
 	}
-	return alloc.MigrationWaitError{Reason: reason, RetryAfter: time.Duration(wait) * time.Millisecond}
+	return waitError(reason, time.Duration(wait)*time.Millisecond)
 }
 
 func (m *migrant) holds(x *candidate) bool {
@@ -583,7 +583,7 @@ func (c *control) checkCandidate(former proto.AllocationID, player *migrant, now
 	if tick(now) > x.Since+turn {
 		return nil
 	}
-	return alloc.MigrationWaitError{Reason: "another player has the host's place and has not bound it yet", RetryAfter: retryAfter}
+	return waitError("another player has the host's place and has not bound it yet", retryAfter)
 }
 
 // The former host is what placeFor has returned for the player.
@@ -712,4 +712,8 @@ func (c *control) leave(r *alloc.LeaveRequest, now int64) error {
 	c.migrations.running[host.ID] = c.newMigration(&host)
 	c.recordHost(&host)
 	return nil
+}
+
+func waitError(reason string, retryAfter time.Duration) error {
+	return alloc.RefusedError{Err: alloc.ErrMigration, Reason: reason, RetryAfter: retryAfter}
 }

@@ -245,7 +245,7 @@ func TestMigrationTakeOver(t *testing.T) {
 			first := r.mustAsk(0, r.host)
 			for i := 1; i < 6; i++ {
 				_, err := r.ask(i, r.host)
-				if wait, ok := errors.AsType[alloc.MigrationWaitError](err); !ok || wait.RetryAfter != time.Second ||
+				if wait, ok := errors.AsType[alloc.RefusedError](err); !ok || wait.RetryAfter != time.Second ||
 					!strings.Contains(wait.Reason, "another player") {
 					t.Errorf("player %d: %v", i, err)
 				}
@@ -281,7 +281,7 @@ func TestMigrationTakeOver(t *testing.T) {
 			}
 			for _, host := range []*mReservation{r.host, card} { // The code moves late.
 				_, err := r.ask(0, host)
-				if p, _ := errors.AsType[alloc.HostPresentError](err); p.Host != newHost {
+				if p, _ := errors.AsType[alloc.RefusedError](err); p.Host != newHost {
 					t.Errorf("another player: %v", err)
 				}
 				r.wantErrors(host, present, present, present, present, present, present, none)
@@ -503,7 +503,7 @@ func TestMigrationPause(t *testing.T) {
 	r.stay(8*time.Second, false)
 	r.control.pause.begin(r.now)
 	_, err := r.ask(0, r.host)
-	if wait, ok := errors.AsType[alloc.MigrationWaitError](err); !ok || !strings.Contains(wait.Reason, "many players") {
+	if wait, ok := errors.AsType[alloc.RefusedError](err); !ok || !strings.Contains(wait.Reason, "many players") {
 		t.Errorf("while expiry pauses: %v", err)
 	}
 }

@@ -439,9 +439,9 @@ func (s *sim) migrate(c *mReservation, host mID) {
 	t := claimsOf(&opened)
 	place, err := s.control.placeFor(&t, proto.AllocationID(host), s.now)
 	got := "granted"
-	var waits alloc.MigrationWaitError
+	var waits alloc.RefusedError
 	switch {
-	case errors.As(err, &waits):
+	case errors.Is(err, alloc.ErrMigration) && errors.As(err, &waits):
 		if got = "waits"; waits.RetryAfter <= 0 || waits.RetryAfter > 11*time.Second || waits.Reason == "" {
 			s.fail("waits for %v: %q", waits.RetryAfter, waits.Reason)
 		}

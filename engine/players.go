@@ -216,7 +216,7 @@ func (c *control) ownAllocations(m *claims, now int64) (all []ownAllocation, new
 }
 
 // yieldingAllocations returns those of the player that were silent for longest, each unbound or for
-// playerSilence at least, and as many as must end for a new one; alloc.PlayerLimitError if these are
+// playerSilence at least, and as many as must end for a new one; an alloc.ErrPlayerLimit if these are
 // too few.
 func (c *control) yieldingAllocations(m *claims, now int64) (out []table.Handle, err error) {
 	if !m.individual {
@@ -259,9 +259,9 @@ func (c *control) yieldingAllocations(m *claims, now int64) (out []table.Handle,
 
 func (c *control) refusePlayer(m *claims, limit playerLimit, newest proto.AllocationID) error {
 	c.players.refused[limit].Add(1)
-	err := alloc.PlayerLimitError{Limit: playerLimitNames[limit]}
+	err := alloc.RefusedError{Err: alloc.ErrPlayerLimit, Reason: playerLimitNames[limit]}
 	if c.hooks.OnPlayerLimit != nil {
-		event := PlayerLimitEvent{Newest: newest, Limit: err.Limit}
+		event := PlayerLimitEvent{Newest: newest, Limit: err.Reason}
 		if m.role == alloc.RoleJoiner {
 			event.Host = m.match
 		}

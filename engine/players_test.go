@@ -61,9 +61,9 @@ func TestPlayerLimits(t *testing.T) {
 			joiner = r.wantJoiner("ann", host, nil)
 		}
 	}
-	r.wantJoiner("ann", last, alloc.PlayerLimitError{Limit: "joiners_per_host"})
+	r.wantJoiner("ann", last, alloc.RefusedError{Err: alloc.ErrPlayerLimit, Reason: "joiners_per_host"})
 	third := r.wantHost("carl", 100, nil)
-	r.wantJoiner("ann", third, alloc.PlayerLimitError{Limit: "joiners"})
+	r.wantJoiner("ann", third, alloc.RefusedError{Err: alloc.ErrPlayerLimit, Reason: "joiners"})
 	if n := r.live(); n != 4+1+2+8 {
 		t.Errorf("%d are alive: one ended that is in use", n)
 	}
@@ -220,7 +220,7 @@ func TestSessionRoom(t *testing.T) {
 // that was silent for longest yields, and none at another host does.
 func TestPlayerJoinersPerHost(t *testing.T) {
 	t.Parallel()
-	refused := alloc.PlayerLimitError{Limit: "joiners_per_host"}
+	refused := alloc.RefusedError{Err: alloc.ErrPlayerLimit, Reason: "joiners_per_host"}
 	r := newPlayerRig(t, PlayerLimits{JoinersPerHost: 2})
 	host, other := r.host(udpN(1), 8), r.host(udpN(2), 8)
 	elsewhere := r.unlinkedOf("ann", udpN(3), other)
@@ -271,7 +271,7 @@ func TestPlayerJoinersAfterARestart(t *testing.T) {
 		for i, j := range joiners {
 			r.bind(j, udpN(i+2), 2)
 		}
-		r.wantJoiner("ann", host, alloc.PlayerLimitError{Limit: "joiners_per_host"})
+		r.wantJoiner("ann", host, alloc.RefusedError{Err: alloc.ErrPlayerLimit, Reason: "joiners_per_host"})
 	}
 }
 

@@ -198,7 +198,7 @@ package engine
 // ERROR 1 to its endpoint, and the new host has the join code. If a
 // host that was silent has been heard again, the BIND gets ERROR 4, as those of reservations
 // that have ended. While no player has the place, and until the code has moved, a join gets the
-// MigrationWaitError, also at a silent host that had a player.
+// ErrMigration, also at a silent host that had a player.
 //
 // A migration survives a handover to another process and, by the state file, a crash: a host that
 // had left does not come back (ERROR 4), its place may be taken for HostMigration.Window from

@@ -27,8 +27,8 @@ type Stats struct {
 	// Seats are taken, see [Config].MaxSeats.
 	Seats int
 
-	// PlayerRefused counts reservations above [Config].PlayerLimits, by the limit of
-	// alloc.PlayerLimitError. PlayerReplaced counts the allocations that ended for their player's
+	// PlayerRefused counts reservations above [Config].PlayerLimits, by the limit, the
+	// Reason of an alloc.ErrPlayerLimit. PlayerReplaced counts the allocations that ended for their player's
 	// next one.
 	PlayerRefused  map[string]uint64
 	PlayerReplaced uint64

@@ -276,13 +276,13 @@ func TestRefusedByRules(t *testing.T) {
 		status, code int
 		says         string
 	}{
-		{alloc.DeniedError{Reason: "you are banned until Friday"}, 403, 15403, "banned until Friday"},
-		{alloc.DeniedError{}, 403, 15403, "not admitted"},
+		{alloc.RefusedError{Err: alloc.ErrDenied, Reason: "you are banned until Friday"}, 403, 15403, "banned until Friday"},
+		{alloc.ErrDenied, 403, 15403, "not admitted"},
 		{alloc.ErrProjectInactive, 403, 15006, "not active"},
 		{alloc.ErrPlayerLimit, 429, 15429, "this player has as many live hosts"},
-		{alloc.PlayerLimitError{Limit: "of a later version"}, 429, 15429, "this player has as many live hosts"},
-		{alloc.PlayerLimitError{Limit: "joiners_per_host"}, 429, 15429, "live joins at this host (player_seats_per_host)"},
-		{alloc.PlayerLimitError{Limit: "hosts"}, 429, 15429, "(player_hosts)"},
+		{alloc.RefusedError{Err: alloc.ErrPlayerLimit, Reason: "of a later version"}, 429, 15429, "this player has as many live hosts"},
+		{alloc.RefusedError{Err: alloc.ErrPlayerLimit, Reason: "joiners_per_host"}, 429, 15429, "this host (player_seats_per_host)"},
+		{alloc.RefusedError{Err: alloc.ErrPlayerLimit, Reason: "hosts"}, 429, 15429, "(player_hosts)"},
 		{alloc.ErrProjectQuota, 429, 15429, "the project has as much"},
 	} {
 		x.relay.Fail(c.err)

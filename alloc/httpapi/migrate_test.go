@@ -57,7 +57,7 @@ func TestMigrate(t *testing.T) {
 	if got := x.relay.Migrations[len(x.relay.Migrations)-1].Code; got != code {
 		t.Errorf("the relay is asked for the code %q", got)
 	}
-	x.relay.Fail(alloc.MigrationWaitError{Reason: "the host was heard 2.0 s ago", RetryAfter: 4100 * time.Millisecond})
+	x.relay.Fail(alloc.RefusedError{Err: alloc.ErrMigration, Reason: "the host was heard 2.0 s ago", RetryAfter: 4100 * time.Millisecond})
 	rec = x.post("/v1/migrate", tokenBert, migrate)
 	wantProblem(t, rec, http.StatusConflict, 15409)
 	if p := problemOfBody(t, rec.Body.Bytes()); p.Detail != "the host was heard 2.0 s ago" || rec.Header().Get("Retry-After") != "5" {

@@ -182,7 +182,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	wantStatus(t, d.post(t, x, "/v1/leave", tokenAnna, bodies["/v1/leave"]), 204)
 	x.relay.Left = proto.AllocationID{} // The host is back.
 	for _, path := range []string{"/v1/allocate", "/v1/join"} {
-		for _, failure := range []error{alloc.DeniedError{Reason: "banned"}, alloc.ErrProjectInactive, alloc.ErrProjectQuota} {
+		for _, failure := range []error{alloc.RefusedError{Reason: "banned"}, alloc.ErrProjectInactive, alloc.ErrProjectQuota} {
 			x.relay.Fail(failure)
 			d.post(t, x, path, tokenAnna, bodies[path])
 		}

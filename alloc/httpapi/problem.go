@@ -11,6 +11,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // The Retry-After of refused requests. A full relay accepts hosts again when a match ends
@@ -50,22 +51,9 @@ func withRetryAfter(p *api.Problem, wait time.Duration) *api.Problem {
 	return p
 }
 
-func deniedProblem(d alloc.DeniedError) *api.Problem {
-	if d.Reason == "" {
-		d.Reason = "not admitted"
-	}
-	return statusProblem(http.StatusForbidden, d.Reason)
-}
-
-func migrationProblem(err error) *api.Problem {
-	wait, _ := errors.AsType[alloc.MigrationWaitError](err)
-	return withRetryAfter(statusProblem(http.StatusConflict, wait.Reason), max(wait.RetryAfter, time.Second))
-}
-
-func hostPresentProblem(err error) *api.Problem {
-	h, _ := errors.AsType[alloc.HostPresentError](err)
+func hostPresentProblem(host proto.AllocationID) *api.Problem {
 	p := statusProblem(http.StatusConflict, "the match has a host: join by the code")
-	p.Details = []api.Detail{{Key: api.DetailHost, Value: h.Host.String()}}
+	p.Details = []api.Detail{{Key: api.DetailHost, Value: host.String()}}
 	return p
 }
 
@@ -79,9 +67,8 @@ var playerLimits = map[string]string{
 	"seats":            "seats of its live hosts (player_hosts times max_connections and one)",
 }
 
-func playerLimitProblem(err error) *api.Problem {
-	e, _ := errors.AsType[alloc.PlayerLimitError](err)
-	what, ok := playerLimits[e.Limit]
+func playerLimitProblem(limit string) *api.Problem {
+	what, ok := playerLimits[limit]
 	if !ok {
 		what = playerLimits[""]
 	}
@@ -90,10 +77,10 @@ func playerLimitProblem(err error) *api.Problem {
 }
 
 func problemOf(err error) *api.Problem {
-	var denied alloc.DeniedError
+	refused, _ := errors.AsType[alloc.RefusedError](err)
 	switch {
-	case errors.As(err, &denied):
-		return deniedProblem(denied)
+	case errors.Is(err, alloc.ErrDenied):
+		return statusProblem(http.StatusForbidden, cmp.Or(refused.Reason, "not admitted"))
 	case errors.Is(err, alloc.ErrProjectInactive):
 		return api.NewProblem(http.StatusForbidden, api.CodeInactiveProject, "the project is not active")
 	case errors.Is(err, alloc.ErrProjectQuota):
@@ -112,9 +99,9 @@ func problemOf(err error) *api.Problem {
 	case errors.Is(err, alloc.ErrHostProof):
 		return invalidMember("connectionData", "is missing: many players share this token, so it must be what allocate or migrate returned to the host")
 	case errors.Is(err, alloc.ErrMigration):
-		return migrationProblem(err)
+		return withRetryAfter(statusProblem(http.StatusConflict, refused.Reason), max(refused.RetryAfter, time.Second))
 	case errors.Is(err, alloc.ErrHostPresent):
-		return hostPresentProblem(err)
+		return hostPresentProblem(refused.Host)
 	case errors.Is(err, alloc.ErrFull):
 		return withRetryAfter(api.NewProblem(http.StatusServiceUnavailable, api.CodeNoSuitableRelay,
 			"no relay has room"), retryFull)
@@ -122,7 +109,7 @@ func problemOf(err error) *api.Problem {
 		return withRetryAfter(api.NewProblem(http.StatusServiceUnavailable, api.CodeNoSuitableRelay,
 			"the relay takes no new allocations"), retryDraining)
 	case errors.Is(err, alloc.ErrPlayerLimit):
-		return playerLimitProblem(err)
+		return playerLimitProblem(refused.Reason)
 	case errors.Is(err, alloc.ErrOutstanding):
 		return withRetryAfter(statusProblem(http.StatusTooManyRequests,
 			"too many allocations that are not bound yet"), retryOutstanding)

@@ -57,7 +57,7 @@ func TestMigrateGoesHome(t *testing.T) {
 		if len(w.relays[1].asks) != 1 || !reflect.DeepEqual(w.relays[1].asks[0], ask) || len(w.relays[0].asks) != 0 {
 			t.Errorf("asked %+v and %+v", w.relays[0].asks, w.relays[1].asks)
 		}
-		for _, want := range []error{alloc.ErrHostPresent, alloc.MigrationWaitError{Reason: "x", RetryAfter: time.Second}} {
+		for _, want := range []error{alloc.ErrHostPresent, alloc.RefusedError{Err: alloc.ErrMigration, Reason: "x", RetryAfter: time.Second}} {
 			w.relays[1].set(want, false)
 			_, err := w.MigrateHost(t.Context(), ask)
 			wantErr(t, "Migrate", err, want)

@@ -369,7 +369,7 @@ func (e *fakeEngine) MigrateHost(ctx context.Context, r alloc.MigrationRequest) 
 	_, err := e.Describe(ctx, r.Host)
 	switch {
 	case err == nil:
-		return alloc.Reservation{}, alloc.HostPresentError{Host: r.Host}
+		return alloc.Reservation{}, alloc.RefusedError{Err: alloc.ErrHostPresent, Host: r.Host}
 	case !errors.Is(err, alloc.ErrNotFound):
 		return alloc.Reservation{}, err
 	}

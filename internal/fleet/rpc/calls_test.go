@@ -152,7 +152,7 @@ func TestRequestsAreCarried(t *testing.T) {
 // notARelays are the errors that no relay returns: those of an API process's store, its choice of a relay and
 // its service, of hooks and quotas, and of settings.
 var notARelays = []string{"ErrStoreUnavailable", "ErrNoRelay", "ErrHostProof", "ErrAdmissionUnavailable", "ErrProjectQuota",
-	"ErrProjectInactive", "ErrTenantName", "ErrConfig", "ErrInHook"}
+	"ErrProjectInactive", "ErrDenied", "ErrTenantName", "ErrConfig", "ErrInHook"}
 
 // errorNames returns the errors that package alloc declares.
 func errorNames(t *testing.T) (names []string) {
@@ -216,16 +216,16 @@ func TestMigrationErrors(t *testing.T) {
 	x := startTestCluster(t)
 	remote, host := x.remote(), proto.AllocationID{1}
 	for _, want := range []error{
-		alloc.MigrationWaitError{}, alloc.MigrationWaitError{Reason: "the host was heard", RetryAfter: 1500 * time.Millisecond},
-		alloc.HostPresentError{}, alloc.HostPresentError{Host: proto.AllocationID{0xff}},
+		alloc.RefusedError{Err: alloc.ErrMigration},
+		alloc.RefusedError{Err: alloc.ErrMigration, Reason: "the host was heard", RetryAfter: 1500 * time.Millisecond},
+		alloc.RefusedError{Err: alloc.ErrHostPresent},
+		alloc.RefusedError{Err: alloc.ErrHostPresent, Host: proto.AllocationID{0xff}},
 	} {
 		x.relay.Fail(fmt.Errorf("deep inside: %w", want))
 		_, err := remote.MigrateHost(testContext(t), alloc.MigrationRequest{Caller: alloc.Caller{Tenant: testHost().Tenant}, Host: host})
 		_, joinErr := remote.ReserveJoiner(testContext(t), alloc.JoinerRequest{Caller: alloc.Caller{Tenant: testHost().Tenant}, Host: host})
 		for _, err := range []error{err, joinErr} {
-			wait, isWait := errors.AsType[alloc.MigrationWaitError](err)
-			present, isPresent := errors.AsType[alloc.HostPresentError](err)
-			if isWait && wait != want || isPresent && present != want || isWait == isPresent || errors.Is(err, alloc.ErrUnavailable) {
+			if got, _ := errors.AsType[alloc.RefusedError](err); got != want || errors.Is(err, alloc.ErrUnavailable) {
 				t.Errorf("%v arrives as %v", want, err)
 			}
 		}
@@ -264,12 +264,12 @@ func TestMigrationVersions(t *testing.T) {
 func TestPlayerLimits(t *testing.T) {
 	t.Parallel()
 	x := startTestCluster(t)
-	want := alloc.PlayerLimitError{Limit: "joiners_per_host"}
+	want := alloc.RefusedError{Err: alloc.ErrPlayerLimit, Reason: "joiners_per_host"}
 	x.relay.Fail(fmt.Errorf("deep inside: %w", want))
 	_, err := x.remote().ReserveJoiner(testContext(t), alloc.JoinerRequest{
 		Caller: alloc.Caller{Tenant: testHost().Tenant}, Host: proto.AllocationID{1},
 	})
-	if got, _ := errors.AsType[alloc.PlayerLimitError](err); got != want {
+	if got, _ := errors.AsType[alloc.RefusedError](err); got != want {
 		t.Errorf("%v arrives as %v", want, err)
 	}
 	unsure, err := (&relayConn{}).parseRefusal(429, []byte(`{"error":"player-limit","detail":""}`))

@@ -137,12 +137,12 @@ type (
 	refusalAnswer struct {
 		Error  string `json:"error"`
 		Detail string `json:"detail"`
-		// Reason and RetryAfterMs are those of alloc.MigrationWaitError, only with "migration".
+		// Reason and RetryAfterMs are those of alloc.RefusedError, only with "migration".
 		Reason       string `json:"reason,omitempty"`
 		RetryAfterMs int64  `json:"retryAfterMs,omitempty"`
-		// Host is that of alloc.HostPresentError, only with "host-present".
+		// Host is that of alloc.RefusedError, only with "host-present".
 		Host string `json:"host,omitempty"`
-		// Limit is that of alloc.PlayerLimitError, only with "player-limit".
+		// Limit is the Reason of alloc.RefusedError, only with "player-limit".
 		Limit string `json:"limit,omitempty"`
 	}
 )
@@ -499,17 +499,21 @@ var (
 // refusal is an error code with details. It is the error type on the relay's side.
 type refusal struct {
 	errorCode
-	detail     string
-	reason     string
-	retryAfter time.Duration
-	host       proto.AllocationID
-	limit      string
+	detail  string
+	details alloc.RefusedError
 }
 
 func (r refusal) answer() refusalAnswer {
-	a := refusalAnswer{Error: r.name, Detail: r.detail, Reason: r.reason, RetryAfterMs: r.retryAfter.Milliseconds(), Limit: r.limit}
-	if !r.host.IsZero() {
-		a.Host = r.host.String()
+	a := refusalAnswer{Error: r.name, Detail: r.detail}
+	switch r.details.Err {
+	case alloc.ErrMigration:
+		a.Reason, a.RetryAfterMs = r.details.Reason, r.details.RetryAfter.Milliseconds()
+	case alloc.ErrPlayerLimit:
+		a.Limit = r.details.Reason
+	case alloc.ErrHostPresent:
+		if !r.details.Host.IsZero() {
+			a.Host = r.details.Host.String()
+		}
 	}
 	return a
 }
@@ -529,12 +533,7 @@ func refusalOf(err error) refusal {
 	for _, v := range errorCodes {
 		if errors.Is(err, v.err) {
 			r := v.withDetail("%v", err)
-			wait, _ := errors.AsType[alloc.MigrationWaitError](err)
-			r.reason, r.retryAfter = wait.Reason, wait.RetryAfter
-			present, _ := errors.AsType[alloc.HostPresentError](err)
-			r.host = present.Host
-			limit, _ := errors.AsType[alloc.PlayerLimitError](err)
-			r.limit = limit.Limit
+			r.details, _ = errors.AsType[alloc.RefusedError](err)
 			return r
 		}
 	}
@@ -552,15 +551,15 @@ func (a *refusalAnswer) cause() (error, error) {
 		if a.RetryAfterMs < 0 || a.RetryAfterMs > maxRetryAfter.Milliseconds() {
 			return nil, fmt.Errorf("%w: wait for %d ms", errAnswer, a.RetryAfterMs)
 		}
-		return alloc.MigrationWaitError{Reason: a.Reason, RetryAfter: time.Duration(a.RetryAfterMs) * time.Millisecond}, nil
+		return alloc.RefusedError{Err: alloc.ErrMigration, Reason: a.Reason, RetryAfter: time.Duration(a.RetryAfterMs) * time.Millisecond}, nil
 	case alloc.ErrHostPresent:
 		if a.Host == "" {
-			return alloc.HostPresentError{}, nil
+			return alloc.RefusedError{Err: alloc.ErrHostPresent}, nil
 		}
 		id, invalid := parseID("host", a.Host)
-		return alloc.HostPresentError{Host: id}, invalid
+		return alloc.RefusedError{Err: alloc.ErrHostPresent, Host: id}, invalid
 	case alloc.ErrPlayerLimit:
-		return alloc.PlayerLimitError{Limit: a.Limit}, nil
+		return alloc.RefusedError{Err: alloc.ErrPlayerLimit, Reason: a.Limit}, nil
 	default:
 		return err, nil
 	}

@@ -95,7 +95,7 @@ func (r *Relay) ReserveJoiner(ctx context.Context, q alloc.JoinerRequest) (alloc
 		host, live := r.Live[q.Host]
 		switch {
 		case q.Host == r.Left:
-			return alloc.MigrationWaitError{Reason: "the host has left"}
+			return alloc.RefusedError{Err: alloc.ErrMigration, Reason: "the host has left"}
 		case !live || host.Tenant != d.Tenant:
 			return alloc.ErrNotFound
 		}
@@ -116,7 +116,7 @@ func (r *Relay) MigrateHost(ctx context.Context, q alloc.MigrationRequest) (allo
 		case q.Host == r.Left:
 			return nil
 		case live:
-			return alloc.HostPresentError{Host: q.Host}
+			return alloc.RefusedError{Err: alloc.ErrHostPresent, Host: q.Host}
 		}
 		return alloc.ErrNotFound
 	})

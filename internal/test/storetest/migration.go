@@ -257,11 +257,11 @@ func (x *migration) reserve(q *alloc.MigrationRequest) (proto.AllocationID, erro
 		return proto.AllocationID{}, alloc.ErrNotFound
 	}
 	if !x.hostLeft {
-		return proto.AllocationID{}, alloc.HostPresentError{Host: x.hosts[len(x.hosts)-1]}
+		return proto.AllocationID{}, alloc.RefusedError{Err: alloc.ErrHostPresent, Host: x.hosts[len(x.hosts)-1]}
 	}
 	now := time.Now()
 	if c := x.candidate; c.player != player && now.Before(c.expires.Add((migrationTurn-migrationBind)/x.pace)) {
-		return proto.AllocationID{}, alloc.MigrationWaitError{Reason: "another player", RetryAfter: time.Second}
+		return proto.AllocationID{}, alloc.RefusedError{Err: alloc.ErrMigration, Reason: "another player", RetryAfter: time.Second}
 	}
 	id := host(x.next)
 	x.next++
@@ -295,7 +295,7 @@ func (r migrationRelay) ReserveJoiner(_ context.Context, q alloc.JoinerRequest) 
 	r.x.mu.Lock()
 	defer r.x.mu.Unlock()
 	if r.x.hostLeft || q.Host != r.x.hosts[len(r.x.hosts)-1] {
-		return alloc.Reservation{}, alloc.MigrationWaitError{Reason: "the code moves", RetryAfter: time.Second}
+		return alloc.Reservation{}, alloc.RefusedError{Err: alloc.ErrMigration, Reason: "the code moves", RetryAfter: time.Second}
 	}
 	return alloc.Reservation{ID: proto.AllocationID{0xB0}}, nil
 }

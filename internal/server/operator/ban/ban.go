@@ -157,7 +157,7 @@ func (l *List) BanOf(p alloc.PlayerHash) (id string, banned bool) {
 	return id, banned
 }
 
-// Refuses returns an alloc.DeniedError for a banned caller, else nil. A backend calls for its
+// Refuses returns an alloc.ErrDenied for a banned caller, else nil. A backend calls for its
 // players: its own address and name do not matter, but the player that it names does.
 func (l *List) Refuses(c alloc.Caller) error {
 	if l == nil {
@@ -185,5 +185,5 @@ func denied(b *operator.Ban) error {
 	if b.Reason != "" {
 		text += ": " + b.Reason
 	}
-	return alloc.DeniedError{Reason: text}
+	return alloc.RefusedError{Err: alloc.ErrDenied, Reason: text}
 }

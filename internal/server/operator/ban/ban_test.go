@@ -90,7 +90,7 @@ func TestRefuses(t *testing.T) {
 		{alloc.Caller{Tenant: tenant}, ""},
 	} {
 		err := l.Refuses(c.caller)
-		var denied alloc.DeniedError
+		var denied alloc.RefusedError
 		if (err == nil) != (c.want == "") || err != nil && (!errors.As(err, &denied) || !strings.HasPrefix(denied.Reason, c.want)) {
 			t.Errorf("%+v: %v, want %q", c.caller, err, c.want)
 		}

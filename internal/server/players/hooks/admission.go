@@ -138,7 +138,7 @@ func (a *Admission) warn(cause error) {
 // Close must be called after the last call of Admit.
 func (a *Admission) Close() { a.endpoint.Close() }
 
-// Admit returns nil if q is admitted, and alloc.DeniedError if it is not. Without a
+// Admit returns nil if q is admitted, and an alloc.ErrDenied if it is not. Without a
 // valid response it returns nil if FailOpen is set, else an error that wraps
 // alloc.ErrAdmissionUnavailable.
 func (a *Admission) Admit(ctx context.Context, q alloc.AdmissionRequest) error {
@@ -177,7 +177,7 @@ func (a *Admission) Admit(ctx context.Context, q alloc.AdmissionRequest) error {
 		return nil
 	}
 	a.denied.Add(1)
-	return alloc.DeniedError{Reason: clean(response.Reason)}
+	return alloc.RefusedError{Err: alloc.ErrDenied, Reason: clean(response.Reason)}
 }
 
 // allow asks the circuit breakers of a project and of all. Both must get the outcome of the

@@ -183,7 +183,7 @@ func TestResponses(t *testing.T) {
 			p := newProgram(t, c.handler)
 			a := p.admission(t, func(cfg *AdmissionConfig) { cfg.FailOpen = open })
 			err := a.Admit(t.Context(), hosting)
-			var denied alloc.DeniedError
+			var denied alloc.RefusedError
 			switch {
 			case c.invalid && !open:
 				if !errors.Is(err, alloc.ErrAdmissionUnavailable) {
