@@ -152,7 +152,7 @@ func Example() {
 func TestParts(t *testing.T) {
 	t.Parallel()
 	server, handler, err := newParts(netip.MustParseAddrPort("127.0.0.1:0"), []httpapi.Token{
-		{Secret: "game-0123456789abc", Project: "game", Environment: "live", Kind: httpapi.KindServer},
+		{Secret: "game-0123456789abc", Project: "game", Environment: "live", Server: true},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -216,7 +216,7 @@ func joinGame(ctx context.Context, relay *api.Client, code string, show func(any
 func TestGame(t *testing.T) {
 	t.Parallel()
 	url, stop := relaytest.StartService(httpapi.Token{
-		Secret: "game-0123456789abc", Project: "game", Environment: "live", Kind: httpapi.KindServer,
+		Secret: "game-0123456789abc", Project: "game", Environment: "live", Server: true,
 	})
 	t.Cleanup(stop)
 	relay := &api.Client{BaseURL: url, Token: "game-0123456789abc"}

@@ -28,7 +28,7 @@ type principal struct {
 	name      string
 	tenant    alloc.Tenant
 	player    string
-	kind      Kind
+	server    bool // a backend
 	anonymous bool
 	// individual: the player is one, not the holders of a static token, who may be many.
 	individual bool
@@ -36,31 +36,22 @@ type principal struct {
 	regions    []string
 }
 
-// Identity is a caller, as Config.Authenticate and Config.Identify return it.
-type Identity struct {
-	// Tenant is the caller's project and environment. Both names are required.
-	Tenant alloc.Tenant
-	// Player is the name of the player, or of the backend. It is required.
-	Player string
-	Kind   Kind
-	// Tag is that of alloc.Caller: what it reserves has this number in the events of the engine.
-	Tag uint64
-	// Regions are those of alloc.Caller.
-	Regions []string
-}
-
-// toPrincipal returns the principal of the identity.
-func (i Identity) toPrincipal() principal {
-	name := []string{"token", i.Kind.String(), i.Tenant.Project, i.Tenant.Environment, i.Player}
+// principalOf returns the principal of a caller whose token is valid.
+func principalOf(c alloc.Caller) principal {
+	kind := "player"
+	if c.Server {
+		kind = "server"
+	}
+	name := []string{"token", kind, c.Tenant.Project, c.Tenant.Environment, c.Player}
 	return principal{
-		name: strings.Join(name, "\x00"), tenant: i.Tenant, player: i.Player, kind: i.Kind, tag: i.Tag, regions: i.Regions,
+		name: strings.Join(name, "\x00"), tenant: c.Tenant, player: c.Player, server: c.Server, tag: c.Tag, regions: c.Regions,
 	}
 }
 
 // limitByNetwork gives the holders of a token that many players share limits of their own in each
 // network, so that no one uses up those of the others.
 func (p *principal) limitByNetwork(client netip.Prefix) {
-	if p.kind == KindPlayer && !p.individual {
+	if !p.server && !p.individual {
 		p.name += "\x00" + client.String()
 	}
 }
@@ -94,7 +85,7 @@ func (h *Handler) authenticate(r *http.Request, address netip.Prefix) (principal
 	if err := h.hooks.crossOrigin.Check(r); err != nil {
 		return principal{}, fmt.Errorf("httpapi: not identified, since the page is of another site: %w", err)
 	}
-	return h.check(address, digest{}, &h.hooks.identify, func() (Identity, error) { return h.cfg.Identify(r) })
+	return h.check(address, digest{}, &h.hooks.identify, func() (alloc.Caller, error) { return h.cfg.Identify(r) })
 }
 
 func (h *Handler) authenticateToken(r *http.Request, address netip.Prefix) (principal, error) {
@@ -109,12 +100,12 @@ func (h *Handler) authenticateToken(r *http.Request, address netip.Prefix) (prin
 	if h.cfg.Authenticate == nil {
 		return principal{}, errUnknownToken
 	}
-	return h.check(address, key, &h.hooks.authenticate, func() (Identity, error) { return h.cfg.Authenticate(r.Context(), token) })
+	return h.check(address, key, &h.hooks.authenticate, func() (alloc.Caller, error) { return h.cfg.Authenticate(r.Context(), token) })
 }
 
 // check calls a function of the configuration that identifies a caller. The key is that of
 // the token, zero if the identity is not that of a token.
-func (h *Handler) check(address netip.Prefix, key digest, r *hook.Reporter, identify func() (Identity, error)) (principal, error) {
+func (h *Handler) check(address netip.Prefix, key digest, r *hook.Reporter, identify func() (alloc.Caller, error)) (principal, error) {
 	if problem := h.limits.takeTokenCheck(address, key); problem != nil {
 		return principal{}, problem
 	}
@@ -126,10 +117,10 @@ func (h *Handler) check(address netip.Prefix, key digest, r *hook.Reporter, iden
 		h.limits.countRejectedToken(address, key)
 		return principal{}, err
 	case key != digest{}:
-		h.limits.countAcceptedToken(key, identity.Kind)
+		h.limits.countAcceptedToken(key, identity.Server)
 	}
-	p := identity.toPrincipal()
-	p.individual = identity.Kind == KindPlayer
+	p := principalOf(identity)
+	p.individual = !identity.Server
 	return p, nil
 }
 
@@ -171,7 +162,7 @@ func descriptionByte(r rune) rune {
 // prove that an allocation is its own, so joincode and leave accept any of its tenant, and
 // migrate any ticket of one that names no player.
 func (p principal) caller(c callName) alloc.Caller {
-	server := p.kind == KindServer || p.anonymous && (c == callJoinCode || c == callMigrate || c == callLeave)
+	server := p.server || p.anonymous && (c == callJoinCode || c == callMigrate || c == callLeave)
 	return alloc.Caller{
 		Tenant: p.tenant, Player: p.player, Individual: p.individual, Tag: p.tag, Regions: p.regions, Server: server,
 	}
@@ -198,7 +189,7 @@ func (r *request) namePlayer(name string) *api.Problem {
 	switch {
 	case name == "":
 		return nil
-	case p.kind != KindServer && !p.anonymous:
+	case !p.server && !p.anonymous:
 		return invalidMember("player", "is for a backend, whose token has the kind server")
 	case !isPlayerName(name):
 		return invalidMember("player", "is not a name of at most 256 bytes, or begins with token- or anonymous-")
@@ -228,7 +219,7 @@ func newTokenTable(tokens []Token) (tokenTable, error) {
 			errs = append(errs, fmt.Errorf("%w: tokens[%d]: %w", ErrConfig, i, err))
 			continue
 		}
-		table[key] = Identity{Tenant: t.tenant(), Player: t.PlayerName(), Kind: t.Kind, Regions: t.Regions}.toPrincipal()
+		table[key] = principalOf(alloc.Caller{Tenant: t.tenant(), Player: t.PlayerName(), Server: t.Server, Regions: t.Regions})
 	}
 	return table, errors.Join(errs...)
 }
@@ -258,7 +249,6 @@ func anonymousPrincipal(address netip.Prefix, header http.Header) principal {
 		name:      "address\x00" + address.String(),
 		tenant:    devTenant(),
 		player:    anonymousName + uuid.NewString(),
-		kind:      KindPlayer,
 		anonymous: true,
 	}
 	token, _ := bearerToken(header)
@@ -284,15 +274,20 @@ type Token struct {
 	Project, Environment string
 	// Player is the name of the player; if empty, it is derived from the secret.
 	Player string
-	// Kind is KindPlayer by default.
-	Kind Kind
+	// Server marks the token of a backend, which owns all allocations of its tenant and has limits
+	// of its own. The holder of another one owns only what it reserves.
+	Server bool
 	// Regions are those of alloc.Caller.
 	Regions []string
 }
 
 // String returns kind, tenant and player, and no secret.
 func (t Token) String() string {
-	return fmt.Sprintf("%s %s/%s %s", t.Kind, t.Project, t.Environment, t.Player)
+	kind := "player"
+	if t.Server {
+		kind = "server"
+	}
+	return fmt.Sprintf("%s %s/%s %s", kind, t.Project, t.Environment, t.Player)
 }
 
 // Format writes the result of String for every verb.
@@ -311,8 +306,6 @@ func (t Token) validate() error {
 		return errors.New("its secret is not 16 to 4096 visible ASCII characters")
 	case t.Project == "" || t.Environment == "":
 		return errors.New("project and environment are required")
-	case t.Kind != KindPlayer && t.Kind != KindServer:
-		return errors.New("its kind is neither player nor server")
 	}
 	return t.tenant().Validate()
 }
@@ -338,37 +331,4 @@ func (t Token) PlayerName() string {
 	// A digest with a prefix, so that it is not the one in the table of tokens.
 	sum := sha256.Sum256([]byte("ferry player\x00" + t.Secret))
 	return tokenName + hex.EncodeToString(sum[:16])
-}
-
-// Kind is the kind of a token's holder. The zero value has fewer rights.
-type Kind uint8
-
-const (
-	// KindPlayer is one player, which owns only the allocations that it reserves.
-	KindPlayer Kind = iota
-	// KindServer is a backend, which owns all allocations of its tenant and has
-	// separate limits.
-	KindServer
-)
-
-// String returns "player" or "server".
-func (k Kind) String() string {
-	switch k {
-	case KindPlayer:
-		return "player"
-	case KindServer:
-		return "server"
-	}
-	return fmt.Sprintf("kind(%d)", uint8(k))
-}
-
-// ParseKind is the inverse of [Kind.String].
-func ParseKind(s string) (Kind, error) {
-	switch s {
-	case "player":
-		return KindPlayer, nil
-	case "server":
-		return KindServer, nil
-	}
-	return 0, fmt.Errorf("httpapi: token kind %q is neither player nor server", s)
 }

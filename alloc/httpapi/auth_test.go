@@ -20,36 +20,36 @@ import (
 
 // known authenticates a few tokens: those of players and of a backend are valid, one
 // has expired, and one cannot be checked now.
-func known(_ context.Context, token string) (Identity, error) {
-	identity := Identity{Tenant: alloc.Tenant{Project: "game", Environment: "live"}, Player: token}
+func known(_ context.Context, token string) (alloc.Caller, error) {
+	identity := alloc.Caller{Tenant: alloc.Tenant{Project: "game", Environment: "live"}, Player: token}
 	switch {
 	case strings.HasPrefix(token, "carl"), token == "bert":
 		return identity, nil
 	case token == "backend":
-		identity.Kind = KindServer
+		identity.Server = true
 		return identity, nil
 	case token == "expired":
-		return Identity{}, fmt.Errorf("%w: at dawn", ErrTokenExpired)
+		return alloc.Caller{}, fmt.Errorf("%w: at dawn", ErrTokenExpired)
 	case token == "unavailable":
-		return Identity{}, ErrAuthUnavailable
+		return alloc.Caller{}, ErrAuthUnavailable
 	}
 	if reason, ok := strings.CutPrefix(token, "wrong:"); ok {
-		return Identity{}, fmt.Errorf("rejected: %w", TokenError{Reason: strings.ReplaceAll(reason, "_", " ")})
+		return alloc.Caller{}, fmt.Errorf("rejected: %w", TokenError{Reason: strings.ReplaceAll(reason, "_", " ")})
 	}
-	return Identity{}, errors.New("rejected: unknown-token")
+	return alloc.Caller{}, errors.New("rejected: unknown-token")
 }
 
-func identify(r *http.Request) (Identity, error) {
+func identify(r *http.Request) (alloc.Caller, error) {
 	c, err := r.Cookie("player")
 	switch {
 	case err != nil:
-		return Identity{}, err
+		return alloc.Caller{}, err
 	case c.Value == "unavailable":
-		return Identity{}, ErrAuthUnavailable
+		return alloc.Caller{}, ErrAuthUnavailable
 	case c.Value == "expired":
-		return Identity{}, ErrTokenExpired
+		return alloc.Caller{}, ErrTokenExpired
 	}
-	return Identity{Tenant: alloc.Tenant{Project: "game", Environment: "live"}, Player: c.Value}, nil
+	return alloc.Caller{Tenant: alloc.Tenant{Project: "game", Environment: "live"}, Player: c.Value}, nil
 }
 
 // TestIdentify: a cookie names the player of a call without a token, which owns what it reserves; a page of
@@ -231,7 +231,7 @@ func TestForgersPause(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	looked := 0
-	x := newFixture(t, Config{AddressPerMinute: 5, Authenticate: func(ctx context.Context, token string) (Identity, error) {
+	x := newFixture(t, Config{AddressPerMinute: 5, Authenticate: func(ctx context.Context, token string) (alloc.Caller, error) {
 		mu.Lock()
 		looked++
 		mu.Unlock()
@@ -412,23 +412,6 @@ func TestPause(t *testing.T) {
 	}
 }
 
-func TestKind(t *testing.T) {
-	t.Parallel()
-	for _, k := range []Kind{KindPlayer, KindServer} {
-		if got, err := ParseKind(k.String()); err != nil || got != k {
-			t.Errorf("ParseKind(%v) = %v, %v", k, got, err)
-		}
-	}
-	for _, s := range []string{"", "Player", "admin"} {
-		if _, err := ParseKind(s); err == nil {
-			t.Errorf("ParseKind(%q): no error", s)
-		}
-	}
-	if got := Kind(9).String(); got != "kind(9)" {
-		t.Errorf("String = %q", got)
-	}
-}
-
 func TestTokensRefused(t *testing.T) {
 	t.Parallel()
 	good := Token{Secret: tokenAnna, Project: "p", Environment: "e"}
@@ -452,7 +435,6 @@ func TestTokensRefused(t *testing.T) {
 		"no environment":     {change(func(t *Token) { t.Environment = "" }), "required"},
 		"long project":       {change(func(t *Token) { t.Project = strings.Repeat("p", 57) }), alloc.ErrTenantName.Error()},
 		"NUL in environment": {change(func(t *Token) { t.Environment = "a\x00b" }), alloc.ErrTenantName.Error()},
-		"unknown kind":       {change(func(t *Token) { t.Kind = 2 }), "kind"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -471,7 +453,7 @@ func TestPrincipals(t *testing.T) {
 	t.Parallel()
 	tokens := testTokens()
 	tokens = append(tokens, Token{Secret: "bert-again-0123456789", Project: "game", Environment: "live", Player: "bert"},
-		Token{Secret: "bert-server-0123456789", Project: "game", Environment: "live", Player: "bert", Kind: KindServer})
+		Token{Secret: "bert-server-0123456789", Project: "game", Environment: "live", Player: "bert", Server: true})
 	table, err := newTokenTable(tokens)
 	if err != nil {
 		t.Fatal(err)
@@ -500,9 +482,9 @@ func TestPrincipals(t *testing.T) {
 
 func TestCaller(t *testing.T) {
 	t.Parallel()
-	player := principal{kind: KindPlayer}
-	server := principal{kind: KindServer}
-	anonymous := principal{kind: KindPlayer, anonymous: true}
+	player := principal{}
+	server := principal{server: true}
+	anonymous := principal{anonymous: true}
 	tests := []struct {
 		p    principal
 		call callName

@@ -42,7 +42,7 @@ type largeBodies struct {
 // begin counts a body, or refuses it before it is read.
 func (l *largeBodies) begin(p *principal) *api.Problem {
 	most := playersLargeBodies
-	if p.kind == KindServer {
+	if p.server {
 		most = serversLargeBodies
 	}
 	l.mu.Lock()

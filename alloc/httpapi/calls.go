@@ -106,7 +106,7 @@ func (h *Handler) setPlayer(r *request, family int, address, name string) *api.P
 // it is empty. A player may not name one: datagrams to a victim's address would count as wanted.
 // Where calls need no token, a backend that is tried out has none, and the address is ignored.
 func (h *Handler) setPlayerAddress(r *request, address string) *api.Problem {
-	server := r.source.principal.kind == KindServer
+	server := r.source.principal.server
 	if address == "" || h.cfg.Anonymous && !server {
 		return nil
 	}

@@ -47,17 +47,18 @@ type Config struct {
 	// Tokens are the static bearer tokens. At least one is required unless
 	// Authenticate, Identify or Anonymous is set.
 	Tokens []Token
-	// Authenticate returns the holder of a token that is not one of Tokens. Its error is logged and
+	// Authenticate returns the holder of a token that is not one of Tokens. Tenant and Player are
+	// required; Individual and Address are not used. Its error is logged and
 	// must not contain the token; ErrTokenExpired, ErrAuthUnavailable and TokenError change the answer.
 	// It is called concurrently and must limit its own time. Nil: only Tokens are accepted.
-	Authenticate func(ctx context.Context, token string) (Identity, error)
+	Authenticate func(ctx context.Context, token string) (alloc.Caller, error)
 	// Identify returns the caller of a request that has no bearer token, such as one with the
 	// session cookie of the program, or one that Tokens lack while Authenticate is nil. An error
 	// refuses the request, as for Authenticate, and lets it in with Anonymous. It must not read the
 	// body; it is called concurrently and must limit its own time. It is not called for a request
 	// that changes something and comes from a page of another site (http.CrossOriginProtection).
 	// Nil: bearer tokens only.
-	Identify func(r *http.Request) (Identity, error)
+	Identify func(r *http.Request) (alloc.Caller, error)
 	// SharedLimiter counts requests and failed joins of principals for several
 	// processes together, in addition to the limits of each process. Nil: none.
 	SharedLimiter SharedLimiter
@@ -66,7 +67,7 @@ type Config struct {
 	// token "player:NAME" names.
 	Anonymous bool
 	// PlayerPerMinute limits the requests of a player per minute and call; 0 means
-	// 60. The limits of a token of Tokens with KindPlayer, which many players may share, hold for each
+	// 60. The limits of a token of Tokens of players, which many players may share, hold for each
 	// client address, or /56 of IPv6.
 	PlayerPerMinute int
 	// ServerPerMinute is the same for a backend; 0 means 6000.
@@ -140,8 +141,8 @@ func (c Config) validate() error {
 	return nil
 }
 
-func (c Config) perMinute(k Kind) int {
-	if k == KindServer {
+func (c Config) perMinute(server bool) int {
+	if server {
 		return cmp.Or(c.ServerPerMinute, DefaultServerPerMinute)
 	}
 	return cmp.Or(c.PlayerPerMinute, DefaultPlayerPerMinute)
@@ -151,13 +152,13 @@ func (c Config) perAddress() int {
 	return cmp.Or(c.AddressPerMinute, DefaultAddressPerMinute)
 }
 
-func (c Config) failedJoins(k Kind) int {
-	if k == KindServer {
+func (c Config) failedJoins(server bool) int {
+	if server {
 		return cmp.Or(c.ServerFailedJoinsPerMinute, DefaultServerFailedJoinsPerMinute)
 	}
 	return cmp.Or(c.FailedJoinsPerMinute, DefaultFailedJoinsPerMinute)
 }
 
 func (c Config) failedJoinsPerAddress() int {
-	return min(c.failedJoins(KindPlayer), maxPerMinute/playersPerAddress) * playersPerAddress
+	return min(c.failedJoins(false), maxPerMinute/playersPerAddress) * playersPerAddress
 }

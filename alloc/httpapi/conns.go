@@ -66,7 +66,7 @@ func protectConn(ctx context.Context, p principal) {
 		return
 	}
 	most := playerConnections
-	if p.kind == KindServer {
+	if p.server {
 		most = serverConnections
 	}
 	connlimit.Protect(conn, p.name, most)

@@ -7,7 +7,7 @@
 //		Service: service,
 //		Tokens: []httpapi.Token{{
 //			Secret: os.Getenv("RELAY_TOKEN"), Project: "game", Environment: "live",
-//			Kind: httpapi.KindServer,
+//			Server: true,
 //		}},
 //	})
 //	listener = httpapi.LimitListener(listener, httpapi.ConnLimits{})

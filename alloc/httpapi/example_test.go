@@ -28,7 +28,7 @@ func Example() {
 	handler, err := httpapi.New(httpapi.Config{
 		Service: service,
 		Tokens: []httpapi.Token{{
-			Secret: "0123456789abcdef", Project: "game", Environment: "live", Kind: httpapi.KindServer,
+			Secret: "0123456789abcdef", Project: "game", Environment: "live", Server: true,
 		}},
 	})
 	if err != nil {

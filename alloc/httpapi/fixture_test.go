@@ -26,9 +26,9 @@ func testTokens() []Token {
 	return []Token{
 		{Secret: tokenAnna, Project: "game", Environment: "live"},
 		{Secret: tokenBert, Project: "game", Environment: "live", Player: "bert"},
-		{Secret: tokenServer, Project: "game", Environment: "live", Kind: KindServer},
+		{Secret: tokenServer, Project: "game", Environment: "live", Server: true},
 		{Secret: tokenStaging, Project: "game", Environment: "staging", Player: "bert"},
-		{Secret: tokenOther, Project: "other", Environment: "live", Kind: KindServer},
+		{Secret: tokenOther, Project: "other", Environment: "live", Server: true},
 	}
 }
 

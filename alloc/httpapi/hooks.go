@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/base/hook"
 )
 
@@ -53,9 +54,9 @@ func guard(log *slog.Logger, h *hook.Reporter, call func()) (panicked bool) {
 
 var errHookPanic = fmt.Errorf("%w: a hook panicked, see the log", ErrAuthUnavailable)
 
-func (h *hooks) identity(r *hook.Reporter, call func() (Identity, error)) (identity Identity, err error) {
+func (h *hooks) identity(r *hook.Reporter, call func() (alloc.Caller, error)) (identity alloc.Caller, err error) {
 	if guard(h.log, r, func() { identity, err = call() }) {
-		return Identity{}, errHookPanic
+		return alloc.Caller{}, errHookPanic
 	}
 	return identity, err
 }

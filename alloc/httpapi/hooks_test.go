@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
 )
 
 // TestHookPanics: a hook that panics is named in the log, and ends no call but the one that it identifies.
@@ -20,9 +22,9 @@ func TestHookPanics(t *testing.T) {
 		want  int
 	}{
 		"Authenticate": {
-			Config{Authenticate: func(context.Context, string) (Identity, error) { fails(); return Identity{}, nil }}, "unknown", 503,
+			Config{Authenticate: func(context.Context, string) (alloc.Caller, error) { fails(); return alloc.Caller{}, nil }}, "unknown", 503,
 		},
-		"Identify":  {Config{Identify: func(*http.Request) (Identity, error) { fails(); return Identity{}, nil }}, "", 503},
+		"Identify":  {Config{Identify: func(*http.Request) (alloc.Caller, error) { fails(); return alloc.Caller{}, nil }}, "", 503},
 		"OnRequest": {Config{OnRequest: func(string, int, time.Duration) { fails() }}, tokenAnna, 200},
 		"OnRefusal": {Config{OnRefusal: func(Refusal) { fails() }}, "unknown", 401},
 	} {

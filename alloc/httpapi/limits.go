@@ -106,7 +106,7 @@ type source struct {
 // limitFailedJoins reports whether the failed joins of the source count by its address:
 // it is a player, and no trusted proxy left its address out.
 func (f source) limitFailedJoins() bool {
-	return f.principal.kind != KindServer && (f.client.Known || f.client.Malformed || !f.client.Prefix.IsValid())
+	return !f.principal.server && (f.client.Known || f.client.Malformed || !f.client.Prefix.IsValid())
 }
 
 func (f source) addressKey() addressKey {
@@ -116,7 +116,7 @@ func (f source) addressKey() addressKey {
 // clientAddress returns the player's address, the zero address if it is not known. The
 // address of a backend says nothing about its players.
 func (f source) clientAddress() netip.Addr {
-	if !f.client.Known || f.principal.kind == KindServer {
+	if !f.client.Known || f.principal.server {
 		return netip.Addr{}
 	}
 	return f.client.Prefix.Addr()
@@ -130,11 +130,11 @@ type rateLimit struct {
 
 var tokenLimit = rateLimit{setting: "player_per_minute or server_per_minute", what: "all requests with this token"}
 
-func (l *limits) callLimit(kind Kind) rateLimit {
-	if kind == KindServer {
-		return rateLimit{"server_per_minute", l.cfg.perMinute(kind), "requests of a backend's token, by call"}
+func (l *limits) callLimit(server bool) rateLimit {
+	if server {
+		return rateLimit{"server_per_minute", l.cfg.perMinute(server), "requests of a backend's token, by call"}
 	}
-	return rateLimit{"player_per_minute", l.cfg.perMinute(kind),
+	return rateLimit{"player_per_minute", l.cfg.perMinute(server),
 		"requests of a player, or of a static token at one address, by call; a backend uses a token of kind server"}
 }
 
@@ -142,11 +142,11 @@ func (l *limits) addressLimit() rateLimit {
 	return rateLimit{"address_per_minute", l.cfg.perAddress(), "requests from one address without a valid token"}
 }
 
-func (l *limits) failedJoinLimit(kind Kind) rateLimit {
-	if kind == KindServer {
-		return rateLimit{"server_failed_joins_per_minute", l.cfg.failedJoins(kind), "unknown join codes of a backend's token"}
+func (l *limits) failedJoinLimit(server bool) rateLimit {
+	if server {
+		return rateLimit{"server_failed_joins_per_minute", l.cfg.failedJoins(server), "unknown join codes of a backend's token"}
 	}
-	return rateLimit{"failed_joins_per_minute", l.cfg.failedJoins(kind), "unknown join codes of a player"}
+	return rateLimit{"failed_joins_per_minute", l.cfg.failedJoins(server), "unknown join codes of a player"}
 }
 
 func (l *limits) tooManyRequests(limit rateLimit, wait time.Duration) *api.Problem {
@@ -214,9 +214,9 @@ func (l *limits) takeTokenCheck(address netip.Prefix, token digest) *api.Problem
 
 // countAcceptedToken counts a check of a token that Authenticate accepted. It may be used
 // as often as the limits of its holder permit.
-func (l *limits) countAcceptedToken(token digest, kind Kind) {
+func (l *limits) countAcceptedToken(token digest, server bool) {
 	if l.counts != nil {
-		perMinute := min(l.cfg.perMinute(kind), maxPerMinute/l.calls) * l.calls
+		perMinute := min(l.cfg.perMinute(server), maxPerMinute/l.calls) * l.calls
 		l.counts.acceptedTokens.adopt(token, perMinute, l.now())
 	}
 }
@@ -239,7 +239,7 @@ func (l *limits) checkRates(ctx context.Context, f source, name callName) *api.P
 	if l.counts == nil {
 		return nil
 	}
-	key, limit := bucketKey{f.principal.name, name}, l.callLimit(f.principal.kind)
+	key, limit := bucketKey{f.principal.name, name}, l.callLimit(f.principal.server)
 	if p := l.tooManyRequests(limit, l.counts.requests.take(key, limit.most, l.now())); p != nil {
 		return p
 	}
@@ -254,7 +254,7 @@ func (l *limits) checkFailedJoins(f source) *api.Problem {
 	if f.limitFailedJoins() {
 		wait = max(wait, l.counts.failedJoinsByAddress.peek(f.addressKey(), l.now()))
 	}
-	return l.tooManyRequests(l.failedJoinLimit(f.principal.kind), wait)
+	return l.tooManyRequests(l.failedJoinLimit(f.principal.server), wait)
 }
 
 // countFailedJoin counts a join with a code that does not exist. Concurrent joins may
@@ -263,7 +263,7 @@ func (l *limits) countFailedJoin(ctx context.Context, f source) {
 	if l.counts == nil {
 		return
 	}
-	most := l.cfg.failedJoins(f.principal.kind)
+	most := l.cfg.failedJoins(f.principal.server)
 	l.counts.failedJoins.charge(f.principal.name, most, l.now())
 	if wait := l.takeShared(ctx, f, failedJoin, most); wait > 0 {
 		l.counts.failedJoins.pause(f.principal.name, most, wait, l.now())

@@ -84,7 +84,7 @@ func TestTokenChecksAreLimited(t *testing.T) {
 		"one valid": {func(int) string { return "carl" }, 8*DefaultPlayerPerMinute + 1},
 	} {
 		checked := 0
-		x := newFixture(t, Config{Authenticate: func(ctx context.Context, token string) (Identity, error) {
+		x := newFixture(t, Config{Authenticate: func(ctx context.Context, token string) (alloc.Caller, error) {
 			checked++
 			return known(ctx, token)
 		}})
@@ -101,11 +101,11 @@ func TestTokenChecksAreLimited(t *testing.T) {
 func TestKnownTokenThatExpires(t *testing.T) {
 	t.Parallel()
 	valid, checked := true, 0
-	x := newFixture(t, Config{Authenticate: func(ctx context.Context, token string) (Identity, error) {
+	x := newFixture(t, Config{Authenticate: func(ctx context.Context, token string) (alloc.Caller, error) {
 		if token == "once" {
 			checked++
 			if !valid {
-				return Identity{}, ErrTokenExpired
+				return alloc.Caller{}, ErrTokenExpired
 			}
 			return known(ctx, "bert")
 		}
@@ -129,7 +129,7 @@ func TestKnownTokenThatExpires(t *testing.T) {
 
 func TestGuessersOfAnotherTenant(t *testing.T) {
 	t.Parallel()
-	x := newFixture(t, Config{Authenticate: func(ctx context.Context, token string) (Identity, error) {
+	x := newFixture(t, Config{Authenticate: func(ctx context.Context, token string) (alloc.Caller, error) {
 		identity, err := known(ctx, token)
 		identity.Tenant.Project = "attacker"
 		return identity, err

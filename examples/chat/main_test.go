@@ -50,7 +50,7 @@ func (p *person) said() (all []string) {
 // TestChat: all players see all lines in the order of the host, and the chat ends with the host.
 func TestChat(t *testing.T) {
 	url, stop := relaytest.StartService(httpapi.Token{
-		Secret: "chat-0123456789abc", Project: "chat", Environment: "test", Kind: httpapi.KindServer,
+		Secret: "chat-0123456789abc", Project: "chat", Environment: "test", Server: true,
 	})
 	t.Cleanup(stop)
 	relay := &api.Client{BaseURL: url, Token: "chat-0123456789abc"}

@@ -48,7 +48,7 @@ func main() {
 func serve(ctx context.Context, listener net.Listener, udp netip.AddrPort, dir, token string) error {
 	calls := httpapi.Config{Anonymous: token == ""}
 	if token != "" {
-		calls.Tokens = []httpapi.Token{{Secret: token, Project: "game", Environment: "live", Kind: httpapi.KindServer}}
+		calls.Tokens = []httpapi.Token{{Secret: token, Project: "game", Environment: "live", Server: true}}
 	}
 	pages := http.NewServeMux()
 	r, err := relay.New(relay.Config{

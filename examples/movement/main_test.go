@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // repeats and reorders datagrams. game.play compares what the players know at the end with the host.
 func TestMovement(t *testing.T) {
 	url, stop := relaytest.StartService(httpapi.Token{
-		Secret: "move-0123456789abc", Project: "movement", Environment: "test", Kind: httpapi.KindServer,
+		Secret: "move-0123456789abc", Project: "movement", Environment: "test", Server: true,
 	})
 	t.Cleanup(stop)
 	g := game{

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // one of the invitation.
 func TestQUIC(t *testing.T) {
 	url, stop := relaytest.StartService(httpapi.Token{
-		Secret: "quic-0123456789abc", Project: "quic", Environment: "test", Kind: httpapi.KindServer,
+		Secret: "quic-0123456789abc", Project: "quic", Environment: "test", Server: true,
 	})
 	t.Cleanup(stop)
 	relay := &api.Client{BaseURL: url, Token: "quic-0123456789abc"}

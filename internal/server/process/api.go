@@ -137,10 +137,13 @@ func newAPI(c *config.Config, mode Mode, h httpapi.Config, last *httpapi.Handler
 }
 
 func apiToken(t *config.Token) (httpapi.Token, error) {
-	kind, err := httpapi.ParseKind(t.Kind)
+	if t.Kind != "player" && t.Kind != "server" {
+		return httpapi.Token{}, fmt.Errorf("%w: the kind %q is neither player nor server", httpapi.ErrConfig, t.Kind)
+	}
 	return httpapi.Token{
-		Secret: string(t.Secret), Project: t.Project, Environment: t.Environment, Player: t.Player, Kind: kind, Regions: t.Regions,
-	}, err
+		Secret: string(t.Secret), Project: t.Project, Environment: t.Environment, Player: t.Player, Server: t.Kind == "server",
+		Regions: t.Regions,
+	}, nil
 }
 
 func withWebSocket(api http.Handler, at *websocket.Transport) http.Handler {

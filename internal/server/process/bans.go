@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/base/keyfile"
 	"github.com/ferryrelay/ferry/internal/base/periodic"
@@ -447,7 +446,7 @@ func (k *banKeeper) CheckPlayer(b operator.Ban) error {
 			continue
 		}
 		instead := "many players may hold it; ban the network of the player"
-		if token.Kind == httpapi.KindServer {
+		if token.Server {
 			instead = "its backend calls for many players; ban one that it names in allocate and join, or a network"
 		}
 		return fmt.Errorf("%w: %s is the name of the static token tokens[%d]: %s, or revoke the token: remove it from the settings, and reload",

@@ -378,27 +378,23 @@ func issuers(c *config.Config) (all []identity.Issuer) {
 	return all
 }
 
-func (t *policy) authenticate() func(context.Context, string) (httpapi.Identity, error) {
+func (t *policy) authenticate() func(context.Context, string) (alloc.Caller, error) {
 	if !t.hasIssuers {
 		return nil
 	}
-	return func(ctx context.Context, token string) (httpapi.Identity, error) {
+	return func(ctx context.Context, token string) (alloc.Caller, error) {
 		who, err := t.verifier.Verify(ctx, token)
 		switch {
 		case errors.Is(err, identity.ErrExpired):
-			return httpapi.Identity{}, fmt.Errorf("%w: %w", httpapi.ErrTokenExpired, err)
+			return alloc.Caller{}, fmt.Errorf("%w: %w", httpapi.ErrTokenExpired, err)
 		case errors.Is(err, identity.ErrKeysUnavailable):
-			return httpapi.Identity{}, fmt.Errorf("%w: %w", httpapi.ErrAuthUnavailable, err)
+			return alloc.Caller{}, fmt.Errorf("%w: %w", httpapi.ErrAuthUnavailable, err)
 		case errors.Is(err, identity.ErrRules):
-			return httpapi.Identity{}, httpapi.TokenError{Reason: strings.TrimPrefix(err.Error(), "identity: ")}
+			return alloc.Caller{}, httpapi.TokenError{Reason: strings.TrimPrefix(err.Error(), "identity: ")}
 		case err != nil:
-			return httpapi.Identity{}, err
+			return alloc.Caller{}, err
 		}
-		kind := httpapi.KindPlayer
-		if who.Server {
-			kind = httpapi.KindServer
-		}
-		return httpapi.Identity{Tenant: who.Tenant, Player: who.Player, Kind: kind, Regions: who.Regions}, nil
+		return alloc.Caller{Tenant: who.Tenant, Player: who.Player, Server: who.Server, Regions: who.Regions}, nil
 	}
 }
 

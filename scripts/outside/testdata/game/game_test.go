@@ -23,12 +23,12 @@ func TestStore(t *testing.T) {
 }
 
 // cookie identifies callers by the program's own cookie.
-func cookie(r *http.Request) (httpapi.Identity, error) {
+func cookie(r *http.Request) (alloc.Caller, error) {
 	c, err := r.Cookie("player")
 	if err != nil {
-		return httpapi.Identity{}, err
+		return alloc.Caller{}, err
 	}
-	return httpapi.Identity{Tenant: alloc.Tenant{Project: "game", Environment: "live"}, Player: c.Value}, nil
+	return alloc.Caller{Tenant: alloc.Tenant{Project: "game", Environment: "live"}, Player: c.Value}, nil
 }
 
 // TestParts: a relay with a store, a placer, a transport and callers of this program's own.
