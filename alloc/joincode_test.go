@@ -186,7 +186,7 @@ func TestFailureRatesKeep28Days(t *testing.T) {
 		g := new(failureRates)
 		end := failJoins(g, 7, rate, 0, 5*time.Minute)
 		for _, active := range []int{1, 1000, 100_000} {
-			length := joincode.Len(active, max(DefaultFailuresPerSecond, g.perSecond(7, end)))
+			length := joincode.Len(active, max(defaultFailuresPerSecond, g.perSecond(7, end)))
 			days := math.Pow(20, float64(length)) / float64(active) / rate / 86400
 			if length < joincode.MaxLen && days < 28*0.95 {
 				t.Errorf("%d codes at %v/s have %d symbols, which last %.1f days", active, rate, length, days)

@@ -3,7 +3,6 @@ package alloc
 import (
 	"fmt"
 	"io"
-	"log/slog"
 
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -18,17 +17,8 @@ type MasterKey [32]byte
 // IsZero reports whether the key was never set.
 func (k MasterKey) IsZero() bool { return k == MasterKey{} }
 
-// String returns "[redacted]".
-func (k MasterKey) String() string { return redacted }
-
-// GoString returns "[redacted]".
-func (k MasterKey) GoString() string { return redacted }
-
-// Format writes "[redacted]" whatever the verb, %x and %d included.
+// Format writes "[redacted]" whatever the verb, %x and %d included. Package log/slog uses it, too.
 func (k MasterKey) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted) }
-
-// LogValue returns "[redacted]".
-func (k MasterKey) LogValue() slog.Value { return slog.StringValue(redacted) }
 
 // MarshalText returns "[redacted]", so that JSON and YAML show no key either.
 func (k MasterKey) MarshalText() ([]byte, error) { return []byte(redacted), nil }

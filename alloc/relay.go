@@ -26,12 +26,9 @@ func (r Role) String() string {
 	return "none"
 }
 
-// ConnectionDataLen is the size in bytes of all connection data that a relay
-// issues. Real clients pad shorter data to this size.
-const ConnectionDataLen = proto.MaxConnectionData
-
-// ConnectionData is sealed connection data as it is sent over the wire.
-type ConnectionData [ConnectionDataLen]byte
+// ConnectionData is sealed connection data as it is sent over the wire. All that a relay issues has
+// this size, to which real clients pad shorter data.
+type ConnectionData [proto.MaxConnectionData]byte
 
 // ServerEndpoint is one way to reach a relay.
 type ServerEndpoint struct {

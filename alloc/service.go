@@ -20,7 +20,7 @@ import (
 // The defaults of a [ServiceConfig].
 const (
 	DefaultMaxConnections    = 100 // that of the original Relay Allocations API
-	DefaultFailuresPerSecond = 10
+	defaultFailuresPerSecond = 10
 	DefaultBindTimeout       = 10 * time.Second
 	defaultMaxOutstanding    = 20
 )
@@ -130,7 +130,7 @@ func (c *ServiceConfig) validateRelay(r RelayConfig) error {
 func (c *ServiceConfig) setDefaults() {
 	relay := c.Relay.RelayConfig()
 	c.MaxConnections = cmp.Or(c.MaxConnections, relay.MaxConnections, DefaultMaxConnections)
-	c.FailuresPerSecond = cmp.Or(c.FailuresPerSecond, DefaultFailuresPerSecond)
+	c.FailuresPerSecond = cmp.Or(c.FailuresPerSecond, defaultFailuresPerSecond)
 	c.MaxOutstanding = cmp.Or(c.MaxOutstanding, defaultMaxOutstanding)
 	c.BindTimeout = cmp.Or(c.BindTimeout, relay.BindTimeout, DefaultBindTimeout)
 	c.Rand = cmp.Or(c.Rand, rand.Reader)

@@ -4,7 +4,6 @@ import (
 	"crypto/subtle"
 	"sync/atomic"
 
-	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/seal"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
@@ -113,7 +112,7 @@ func isStaleNonce(e *table.Entry, from endpoint.Endpoint, nonce uint16) bool {
 
 func (w *worker) connect(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	m, err := proto.ParseConnectRequest(pkt)
-	if err != nil || len(m.ConnectionData) != alloc.ConnectionDataLen {
+	if err != nil || len(m.ConnectionData) != proto.MaxConnectionData {
 		return dropSize
 	}
 	var sender table.Entry

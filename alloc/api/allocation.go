@@ -117,12 +117,6 @@ const redacted = "[redacted]"
 // accident.
 type Key []byte
 
-// String returns "[redacted]".
-func (Key) String() string { return redacted }
-
-// GoString returns "[redacted]".
-func (Key) GoString() string { return redacted }
-
 // Format writes "[redacted]" for every verb.
 func (Key) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, redacted) }
 

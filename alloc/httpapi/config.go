@@ -17,18 +17,18 @@ import (
 // The default limits per minute, principal and call. 60 is that of the original
 // service.
 const (
-	DefaultPlayerPerMinute = 60
-	DefaultServerPerMinute = 6000
+	defaultPlayerPerMinute = 60
+	defaultServerPerMinute = 6000
 )
 
-// DefaultAddressPerMinute limits requests without a valid token.
-const DefaultAddressPerMinute = 120
+// defaultAddressPerMinute limits requests without a valid token.
+const defaultAddressPerMinute = 120
 
 // The default limits of failed joins per minute and principal. That of a backend equals the rate that
-// join codes are long enough for (alloc.DefaultFailuresPerSecond).
+// join codes are long enough for (see alloc.ServiceConfig.FailuresPerSecond).
 const (
-	DefaultFailedJoinsPerMinute       = 10
-	DefaultServerFailedJoinsPerMinute = 600
+	defaultFailedJoinsPerMinute       = 10
+	defaultServerFailedJoinsPerMinute = 600
 )
 
 // NoOrigin is the only entry of [Config].AllowOrigins if no web page may call.
@@ -143,20 +143,20 @@ func (c Config) validate() error {
 
 func (c Config) perMinute(server bool) int {
 	if server {
-		return cmp.Or(c.ServerPerMinute, DefaultServerPerMinute)
+		return cmp.Or(c.ServerPerMinute, defaultServerPerMinute)
 	}
-	return cmp.Or(c.PlayerPerMinute, DefaultPlayerPerMinute)
+	return cmp.Or(c.PlayerPerMinute, defaultPlayerPerMinute)
 }
 
 func (c Config) perAddress() int {
-	return cmp.Or(c.AddressPerMinute, DefaultAddressPerMinute)
+	return cmp.Or(c.AddressPerMinute, defaultAddressPerMinute)
 }
 
 func (c Config) failedJoins(server bool) int {
 	if server {
-		return cmp.Or(c.ServerFailedJoinsPerMinute, DefaultServerFailedJoinsPerMinute)
+		return cmp.Or(c.ServerFailedJoinsPerMinute, defaultServerFailedJoinsPerMinute)
 	}
-	return cmp.Or(c.FailedJoinsPerMinute, DefaultFailedJoinsPerMinute)
+	return cmp.Or(c.FailedJoinsPerMinute, defaultFailedJoinsPerMinute)
 }
 
 func (c Config) failedJoinsPerAddress() int {

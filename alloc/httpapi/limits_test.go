@@ -35,7 +35,7 @@ func regionsOf(token string) func() *http.Request {
 func TestTooManyRequests(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{})
-	rec := spend(t, x, regionsOf(tokenAnna), DefaultPlayerPerMinute)
+	rec := spend(t, x, regionsOf(tokenAnna), defaultPlayerPerMinute)
 	wantProblem(t, rec, 429, 15429)
 	if got := rec.Header().Get("Retry-After"); got != "1" {
 		t.Errorf("Retry-After = %q", got)
@@ -50,7 +50,7 @@ func TestTooManyRequests(t *testing.T) {
 func TestBadRequestsCount(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{})
-	for range DefaultPlayerPerMinute {
+	for range defaultPlayerPerMinute {
 		wantProblem(t, x.post("/v1/allocate", tokenAnna, `{`), 400, 15001)
 	}
 	wantProblem(t, x.post("/v1/allocate", tokenAnna, `{"maxConnections":4}`), 429, 15429)
@@ -151,7 +151,7 @@ func TestFailedJoinsPauseTheAddress(t *testing.T) {
 		x := newFixture(t, Config{Authenticate: known})
 		code := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
 		near := strings.Replace(addrs[0], ":1::1", ":ff::2", 1)
-		for i := range playersPerAddress * DefaultFailedJoinsPerMinute / 2 {
+		for i := range playersPerAddress * defaultFailedJoinsPerMinute / 2 {
 			wantProblem(t, x.do(joinFrom(addrs[0], fmt.Sprint("carl", i), wrongCode)), 404, 15009)
 			wantProblem(t, x.do(joinFrom(near, fmt.Sprint("carl", i), wrongCode)), 404, 15009)
 		}
@@ -169,7 +169,7 @@ func TestFailedJoinsPauseTheAddress(t *testing.T) {
 func TestFailedJoinsOfBackends(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{})
-	for i := range DefaultServerFailedJoinsPerMinute {
+	for i := range defaultServerFailedJoinsPerMinute {
 		if rec := x.do(joinFrom("198.51.100.1", tokenServer, wrongCode)); rec.Code != 404 {
 			t.Fatalf("failed join %d: status %d", i, rec.Code)
 		}
@@ -235,12 +235,12 @@ func TestRequestsOfAnAddress(t *testing.T) {
 		addr, token string
 		want        int
 	}{
-		{"198.51.100.1", tokenAnna, DefaultPlayerPerMinute},
+		{"198.51.100.1", tokenAnna, defaultPlayerPerMinute},
 		{"198.51.100.1", tokenServer, 300},
-		{"198.51.100.1", unknown, DefaultAddressPerMinute},
+		{"198.51.100.1", unknown, defaultAddressPerMinute},
 		{"198.51.100.1", "", 0},
-		{"198.51.100.1", tokenBert, DefaultPlayerPerMinute},
-		{"198.51.100.2", "", DefaultAddressPerMinute},
+		{"198.51.100.1", tokenBert, defaultPlayerPerMinute},
+		{"198.51.100.2", "", defaultAddressPerMinute},
 	} {
 		if n := count(300, c.addr, c.token); n != c.want {
 			t.Errorf("%d requests of %q from %s, want %d", n, c.token, c.addr, c.want)
@@ -297,7 +297,7 @@ func TestGuessersBehindAProxy(t *testing.T) {
 			Authenticate: known, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
 		})
 		status := 0
-		for i := range playersPerAddress*DefaultFailedJoinsPerMinute + 1 {
+		for i := range playersPerAddress*defaultFailedJoinsPerMinute + 1 {
 			r := joinFrom("10.1.1.1", fmt.Sprint("carl", i), wrongCode)
 			if header != "" {
 				r.Header.Set("X-Forwarded-For", header)
@@ -314,7 +314,7 @@ func TestGuessersBehindAProxy(t *testing.T) {
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	first := newFixture(t, Config{})
-	wantProblem(t, spend(t, first, regionsOf(tokenAnna), DefaultPlayerPerMinute), 429, 15429)
+	wantProblem(t, spend(t, first, regionsOf(tokenAnna), defaultPlayerPerMinute), 429, 15429)
 	next, err := New(Config{Service: first.service, Tokens: testTokens()}, first.Handler)
 	if err != nil {
 		t.Fatal(err)

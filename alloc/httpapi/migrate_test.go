@@ -14,7 +14,7 @@ import (
 )
 
 // testTicket is 255 bytes in base64. The fake relay opens no tickets.
-var testTicket = strings.Repeat("AQAA", alloc.ConnectionDataLen/3)
+var testTicket = strings.Repeat("AQAA", proto.MaxConnectionData/3)
 
 func problemOfBody(t *testing.T, body []byte) (p api.Problem) {
 	t.Helper()

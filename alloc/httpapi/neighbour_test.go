@@ -79,9 +79,9 @@ func TestTokenChecksAreLimited(t *testing.T) {
 		token func(i int) string
 		most  int
 	}{
-		"rejected":  {func(i int) string { return fmt.Sprint("junk", i) }, DefaultAddressPerMinute + spareTokenChecks},
-		"expired":   {func(int) string { return "expired" }, DefaultAddressPerMinute + spareTokenChecks},
-		"one valid": {func(int) string { return "carl" }, 8*DefaultPlayerPerMinute + 1},
+		"rejected":  {func(i int) string { return fmt.Sprint("junk", i) }, defaultAddressPerMinute + spareTokenChecks},
+		"expired":   {func(int) string { return "expired" }, defaultAddressPerMinute + spareTokenChecks},
+		"one valid": {func(int) string { return "carl" }, 8*defaultPlayerPerMinute + 1},
 	} {
 		checked := 0
 		x := newFixture(t, Config{Authenticate: func(ctx context.Context, token string) (alloc.Caller, error) {
@@ -118,7 +118,7 @@ func TestKnownTokenThatExpires(t *testing.T) {
 	if got := regionsFrom(x, shared, "once"); got != 401 {
 		t.Errorf("expired: status %d", got)
 	}
-	for i := range 2 * (DefaultAddressPerMinute + spareTokenChecks) {
+	for i := range 2 * (defaultAddressPerMinute + spareTokenChecks) {
 		regionsFrom(x, shared, fmt.Sprint("junk", i))
 	}
 	before := checked
@@ -159,7 +159,7 @@ func TestOneGuesserOfATenant(t *testing.T) {
 
 // TestGuessesOfATenant: from one address with any number of accounts, by one player, and
 // by 60 players with an address each, fewer guesses at a tenant's join codes are checked
-// than the rate at which they last 28 days (alloc.DefaultFailuresPerSecond).
+// than the rate at which they last 28 days (see alloc.ServiceConfig.FailuresPerSecond).
 func TestGuessesOfATenant(t *testing.T) {
 	t.Parallel()
 	const minutes = 10
@@ -184,7 +184,7 @@ func TestGuessesOfATenant(t *testing.T) {
 		if got := guesses / (minutes + 1); got > c.perMinute || got < 0.9*c.perMinute { // the first minute has a burst
 			t.Errorf("%s: %.1f guesses a minute, want %v", name, got, c.perMinute)
 		}
-		if c.perMinute > 60*alloc.DefaultFailuresPerSecond {
+		if c.perMinute > 60*10 {
 			t.Errorf("%s: %v guesses a minute are permitted", name, c.perMinute)
 		}
 	}

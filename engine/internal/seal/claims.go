@@ -42,7 +42,7 @@ const (
 	nonceLen  = 12
 	headerLen = nonceAt + nonceLen
 	tagLen    = 16
-	plainLen  = alloc.ConnectionDataLen - headerLen - tagLen
+	plainLen  = proto.MaxConnectionData - headerLen - tagLen
 
 	relayAt       = 0
 	bootAt        = relayAt + 16

@@ -66,7 +66,7 @@ func FuzzOpen(f *testing.F) {
 	data := mustSeal(f, s, hostClaims())
 	f.Add(data[:])
 	f.Add(data[:254])
-	f.Add(bytes.Repeat([]byte{1}, alloc.ConnectionDataLen))
+	f.Add(bytes.Repeat([]byte{1}, proto.MaxConnectionData))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if _, ok := s.Open(new(Scratch), in); ok != bytes.Equal(in, data[:]) {

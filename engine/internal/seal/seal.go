@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 type Config struct {
@@ -159,7 +160,7 @@ func (s *Sealer) nonceAndKey(epoch int64, nonce []byte) (epochKey, error) {
 // allocates, except for the first data of each earlier epoch in that hour. The scratch must not
 // overlap data.
 func (s *Sealer) Open(scratch *Scratch, data []byte) (Claims, bool) {
-	if len(data) != alloc.ConnectionDataLen || data[0] != sealVersion {
+	if len(data) != proto.MaxConnectionData || data[0] != sealVersion {
 		return Claims{}, false
 	}
 	epoch := binary.BigEndian.Uint16(data[epochAt:])

@@ -201,7 +201,7 @@ const (
 
 // testMigration is a call with a ticket of zeros.
 var testMigration = `{"project":"game","environment":"live","player":"` + testPlayer +
-	`","host":"10111213-1415-1617-1819-1a1b1c1d1e1f","ticket":"` + strings.Repeat("AAAA", alloc.ConnectionDataLen/3) +
+	`","host":"10111213-1415-1617-1819-1a1b1c1d1e1f","ticket":"` + strings.Repeat("AAAA", len(alloc.ConnectionData{})/3) +
 	`","code":"6789BC","clientAddress":""}`
 
 // testLeave is a call.

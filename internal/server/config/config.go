@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/net/connlimit"
@@ -175,7 +174,7 @@ func Serve() Config {
 		JoinerDatagrams: 1000, JoinerBytes: 512 << 10,
 		HostDatagrams: 12_000, HostBytes: 8 << 20,
 
-		PlayerPerMinute: httpapi.DefaultPlayerPerMinute, ServerPerMinute: httpapi.DefaultServerPerMinute,
+		PlayerPerMinute: 60, ServerPerMinute: 6000,
 		PlayerHosts:        engine.DefaultPlayerHosts,
 		PlayerSeatsPerHost: engine.DefaultPlayerJoinersPerHost,
 		MaxHTTPConnections: connlimit.DefaultTotal,

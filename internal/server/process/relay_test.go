@@ -347,7 +347,7 @@ func TestTrustedProxy(t *testing.T) {
 		c.TrustedProxies = []config.Network{network(name)}
 		r := start(t, options(c, Serve))
 		refused := false
-		calls := httpapi.DefaultAddressPerMinute + 10
+		calls := 120 + 10
 		if want {
 			calls *= 10 // until one is refused: the limit of the proxy's address refills at 2 a second
 		}

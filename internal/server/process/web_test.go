@@ -406,7 +406,7 @@ func TestProxyProtocol(t *testing.T) {
 		for got := 401; got == 401; calls++ {
 			got = d.regions(t, "198.51.100.7")
 		}
-		if calls <= httpapi.DefaultAddressPerMinute {
+		if calls <= 120 {
 			t.Errorf("call %d of an address is refused", calls)
 		}
 		if got := d.regions(t, "198.51.100.8"); got != 401 {
