@@ -49,8 +49,9 @@ type Stream struct {
 	Call        Topic[Call]
 
 	// Of the process.
-	Ready Topic[Ready]
-	Drain Topic[Drain]
+	Ready  Topic[Ready]
+	Drain  Topic[Drain]
+	Resume Topic[Resume]
 }
 
 // Call reports a call of the API that was answered.
@@ -66,6 +67,10 @@ type Ready struct {
 }
 
 type Drain struct{ Draining bool }
+
+// Resume reports that the relay goes on with the matches of the process before this one, before it
+// answers.
+type Resume struct{}
 
 // RelayHooks returns hooks that publish the events of a relay, without Admit, which is a question.
 func (s *Stream) RelayHooks() engine.Hooks {

@@ -71,7 +71,7 @@ func startIssued(t *testing.T, a *acmetest.Authority, c config.Config, log *test
 		o.Logger = slog.New(slog.NewTextHandler(log, nil))
 	}
 	return startChanged(t, o, func(app *App) {
-		s := app.certificates.acme
+		s := app.operator.status.certificates.acme
 		s.issuer.TrustedRoots, s.issuer.AltHTTPPort = a.Certificate.Pool(), a.HTTPPort
 		for _, f := range change {
 			f(s)
@@ -336,7 +336,7 @@ func TestACMEAuthorityDown(t *testing.T) {
 	if _, err := d.presented("127.4.0.1", "127.4.0.1"); err == nil {
 		t.Error("there is a certificate")
 	}
-	if got := r.certificates.metrics()["127.4.0.1"]; got.Fault != metrics.CertificateMissing {
+	if got := r.operator.status.certificates.metrics()["127.4.0.1"]; got.Fault != metrics.CertificateMissing {
 		t.Errorf("the metrics say %+v", got)
 	}
 	if n := r.Stats().Allocations; n != 0 || len(r.Listeners()) < 2 {

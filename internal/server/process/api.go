@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -19,33 +20,54 @@ import (
 	"github.com/ferryrelay/ferry/internal/base/urlpath"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/net/connlimit"
-	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
 )
 
-// apiServer serves the port of the API: its calls, and WebSockets at the root. Its fields are fixed
-// before Run.
+// apiServer serves the port of the API: its calls, and WebSockets at the root. Its fields are fixed by
+// newAPIServer, except for last.
 type apiServer struct {
-	web      *web
-	mode     Mode
-	service  *alloc.Service // nil: WebSockets alone
-	players  *players
-	fixed    httpapi.Config   // of the handler of calls, what no setting changes
-	last     *httpapi.Handler // the one that was made last
-	calls    swapHandler      // by the settings in force
-	rejected rejections
+	web       *web
+	mode      Mode
+	service   *alloc.Service // nil: WebSockets alone
+	players   *players
+	admission *admission
+	fixed     httpapi.Config   // of the handler of calls, what no setting changes
+	last      *httpapi.Handler // the one that was made last; guarded by settings.asking
+	calls     swapHandler      // by the settings in force
+	rejected  rejections
 }
 
-// openAPI opens the port of the API before its handler exists, since the address is
-// advertised to players. A nil secure means plain HTTP.
-func openAPI(o *Options, p *players, secure *tls.Config, accept sock.RetryConfig) (*apiServer, error) {
+// apiConfig is what the API uses of the process.
+type apiConfig struct {
+	listener  *net.TCPListener
+	secure    *tls.Config // nil: plain HTTP
+	accepting *accepting
+	admission *admission
+	limiter   httpapi.SharedLimiter // nil: this process limits calls alone
+	websocket *websocket.Transport  // nil: there is none
+}
+
+// newAPIServer serves the calls of a service, nil for WebSockets alone.
+func newAPIServer(o *Options, cfg apiConfig, service *alloc.Service, stream *events.Stream) (*apiServer, error) {
 	c := &o.Config
-	l, err := openPort(o.Parent, apiFile, c.HTTP.AddrPort)
+	s := &apiServer{
+		mode: o.Mode, service: service, players: cfg.admission.players, admission: cfg.admission,
+		fixed: httpapi.Config{
+			Service: service, Logger: o.Logger, OnRequest: stream.PublishCall, OnRefusal: stream.CallRefusal.Publish, SharedLimiter: cfg.limiter,
+		},
+	}
+	calls, err := s.handler(c)
 	if err != nil {
 		return nil, err
 	}
-	s := &apiServer{web: newWeb(l, nil, secure, o.Logger, accept), mode: o.Mode, players: p}
+	s.calls.serve(calls)
+	handler := http.Handler(&s.calls)
+	if cfg.websocket != nil {
+		handler = withWebSocket(handler, cfg.websocket)
+	}
+	s.web = newWeb(cfg.listener, handler, cfg.secure, o.Logger, cfg.accepting.config(o.Logger))
 	if o.Mode != Dev {
 		s.web.listener = connlimit.Listen(s.web.listener, connLimits(c, &s.rejected, o.Logger))
 		s.web.server.IdleTimeout, s.web.linger = proxyIdleTimeout, lingerFor
@@ -56,25 +78,7 @@ func openAPI(o *Options, p *players, secure *tls.Config, accept sock.RetryConfig
 	return s, nil
 }
 
-func (s *apiServer) addr() netip.AddrPort {
-	if s == nil {
-		return netip.AddrPort{}
-	}
-	return s.web.addr()
-}
-
-func (s *apiServer) handle(c *config.Config, at *websocket.Transport) error {
-	calls, err := s.handler(c)
-	if err != nil {
-		return err
-	}
-	s.calls.serve(calls)
-	s.web.server.Handler = &s.calls
-	if at != nil {
-		s.web.server.Handler = withWebSocket(&s.calls, at)
-	}
-	return nil
-}
+func (s *apiServer) addr() netip.AddrPort { return s.web.addr() }
 
 // handler returns the handler of calls for these settings, with the policy that the players have
 // planned. It continues the counters of its predecessor.
@@ -83,7 +87,7 @@ func (s *apiServer) handler(c *config.Config) (http.Handler, error) {
 		return http.NotFoundHandler(), nil
 	}
 	h := s.fixed
-	h.Service, h.Authenticate = s.service, s.players.planned.authenticate()
+	h.Authenticate = s.players.planned.authenticate()
 	calls, err := newAPI(c, s.mode, h, s.last)
 	if err != nil {
 		return nil, err

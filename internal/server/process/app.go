@@ -5,19 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"runtime/debug"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/engine/websocket"
-	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/internal/fleet/redisstore"
-	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/host/state"
@@ -70,29 +64,19 @@ type Options struct {
 	OnReady func()
 }
 
-// App is one process of Ferry: a relay, an API, or both. Its fields are fixed by
-// New, except for those that say otherwise. A part that the mode does not have is nil.
+// App is one process of Ferry: a relay, an API, or both. Its fields are fixed by New. A part that the
+// mode does not have is nil.
 type App struct {
-	opts   Options
-	parts  group
-	life   lifetime
-	ready  readiness
-	events events.Stream
-
-	settings     *settings
-	players      *players
-	certificates *certificates // nil: the API speaks plain HTTP
-	operator     *operatorServer
-	relay        *localRelay
-	history      *history.History
-	usage        *usageKeeper // of a relay
-	bans         *banKeeper
-	api          *apiServer
-	store        *redisstore.Stores // of a fleet
-	member       *member            // of a fleet, for a relay
-	frontEnd     *frontEnd          // of a fleet, for an API
-	takeover     *takeover          // nil: no process before this one hands over
-	handover     *handover
+	opts     Options
+	life     lifetime
+	parts    group
+	settings *settings
+	relay    *localRelay
+	api      *apiServer
+	member   *member   // of a fleet, for a relay
+	frontEnd *frontEnd // of a fleet, for an API
+	operator *operatorServer
+	handover *handover
 }
 
 type lifetime struct {
@@ -109,309 +93,248 @@ func New(o Options) (*App, error) {
 	if err := Check(o.Config, o.Mode); err != nil {
 		return nil, err
 	}
+	setGCPercent()
+	for _, w := range Warnings(o.Config, o.Mode) {
+		o.Logger.Warn(w)
+	}
 	o.Logger = slog.New(console.NewLog(o.Logger.Handler()))
 	a := &App{opts: o, life: lifetime{began: time.Now(), done: make(chan struct{})}}
 	a.life.quit, a.life.stop = context.WithCancel(context.Background())
-	if err := a.build(); err != nil {
-		return nil, errors.Join(err, a.Close())
+	open, err := openPorts(&o)
+	if err == nil {
+		err = a.build(open)
+	}
+	if err != nil {
+		err = errors.Join(err, a.Close())
+		open.close()
+		return nil, err
 	}
 	return a, nil
 }
 
-// build creates the parts of the mode, each after those that it uses.
-func (a *App) build() error {
-	setGCPercent()
-	for _, w := range Warnings(a.opts.Config, a.opts.Mode) {
-		a.opts.Logger.Warn(w)
+// build creates the parts, each with those that it uses. They start in this order.
+func (a *App) build(open ports) error {
+	o, mode := &a.opts, a.opts.Mode
+	stream, directory, accepting := new(events.Stream), history.NewDirectory(), new(accepting)
+	a.settings = newSettings(o)
+	audit, err := openAudit(o)
+	if err != nil {
+		return err
 	}
-	modes := map[Mode][]func() error{
-		Serve: {a.buildRelay, a.openAPI, a.buildService},
-		Dev:   {a.buildRelay, a.openAPI, a.buildService},
-		Relay: {a.buildRelay, a.openAPI, a.buildMember},
-		API:   {a.buildFrontEnd, a.openAPI, a.buildService},
+	if audit.file != nil {
+		a.parts.add(audit.file.part())
 	}
-	for _, step := range slices.Concat([]func() error{a.buildBase}, modes[a.opts.Mode], []func() error{a.finish}) {
-		if err := step(); err != nil {
+	certificates, err := newCertificates(&o.Config, mode, o.Logger)
+	if err != nil {
+		return err
+	}
+	if certificates != nil {
+		a.parts.addTasks(certificates.run)
+	}
+	port := newAdminPort(o, open[adminFile], certificates, accepting)
+	a.parts.add(port.web.part("admin"))
+	callers, err := newPlayers(&o.Config, mode, o.Logger)
+	if err != nil {
+		return err
+	}
+	a.parts.add(part{name: "players", run: callers.closeAfter})
+	a.parts.addTasks(callers.run)
+	var stores *redisstore.Stores
+	if mode.isFleetMember() {
+		var p part
+		if stores, p, err = newStores(o); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func (a *App) buildBase() (err error) {
-	o := &a.opts
-	a.settings = newSettings(o)
-	record, file, err := openAudit(o)
-	if err != nil {
-		return err
-	}
-	if file != nil {
-		a.parts.add(file.part())
-	}
-	if a.players, err = newPlayers(&o.Config, o.Mode, o.Logger); err != nil {
-		return err
-	}
-	a.parts.addTasks(a.players.run)
-	if a.certificates, err = newCertificates(&o.Config, o.Mode, o.Logger); err != nil {
-		return err
-	}
-	if a.certificates != nil {
-		a.parts.addTasks(a.certificates.run)
-	}
-	if a.takeover, err = newTakeover(o.Parent, o.Logger); err != nil {
-		return err
-	}
-	a.handover = &handover{
-		opts: o, ready: a.ready.check, stop: a.life.stop, given: make(chan struct{}), ports: make(map[string]*net.TCPListener),
-	}
-	if a.takeover == nil { // else a process was replaced here before
-		a.handover.parents = upgrade.CheckParents()
-	}
-	if a.operator, err = openOperator(o, a.certificates); err != nil {
-		return err
-	}
-	a.operator.audit, a.operator.auditFile = record, file
-	a.addPort("admin", adminFile, a.operator.web)
-	if !o.Mode.isFleetMember() {
-		return nil
-	}
-	store, p, err := newStores(o)
-	if err == nil {
-		a.store, a.ready.store = store, store
 		a.parts.add(p)
 	}
-	return err
-}
-
-// addPort adds a server, whose port another process can take over as a file of that name.
-func (a *App) addPort(name, file string, w *web) {
-	a.parts.add(w.part(name))
-	a.handover.ports[file] = w.tcp
-}
-
-func (a *App) finish() (err error) {
-	o := &a.opts
-	if a.history == nil {
-		a.history = history.New(history.Config{Directory: history.NewDirectory(), Logger: o.Logger})
-	}
-	if a.bans, err = newBanKeeper(o, a.relay, a.store); err != nil {
-		return err
-	}
-	a.bans.tokens = func() []config.Token { return a.settings.current().Config.Tokens }
-	a.players.bans = &a.bans.list
-	a.parts.add(part{name: "bans", run: a.bans.run})
-	m := a.newMetrics()
-	a.subscribe(m)
-	if err := a.finishAPI(); err != nil {
-		return err
-	}
-	if err := a.buildOperator(m); err != nil {
-		return err
-	}
-	a.parts.add(part{name: "readiness", run: a.runReady})
-	a.prepareReload()
-	return nil
-}
-
-// subscribe connects the parts of the process with its events. This is the order in which they
-// are called.
-func (a *App) subscribe(m *metrics.Metrics) {
-	s := &a.events
-	s.Ready.Subscribe(func(events.Ready) { a.ready.serving.Store(true) })
-	s.Ready.Subscribe(func(events.Ready) { notify(a.opts.Logger, "READY=1") })
-	a.history.SubscribeFirst(s)
-	if a.opts.Mode == Dev {
-		d := devlog.New(a.opts.Logger)
-		d.Subscribe(s)
-		a.parts.addTasks(func(ctx context.Context) { d.Run(ctx, a.relay.engine.Stats, a.relay.dtls.Stats) })
-	}
-	a.history.Subscribe(s)
-	if a.relay != nil {
-		s.Refuse.Subscribe(func(e engine.RefuseEvent) { a.operator.console.CountRefusal(e) })
-	}
-	if codes := a.handover.codes; codes != nil {
-		codes.subscribe(s)
-	}
-	if a.member != nil {
-		a.member.subscribe(s)
-	}
-	a.players.subscribe(s, a.history.Directory)
-	a.bans.subscribe(s)
-	s.Call.Subscribe(func(e events.Call) { m.OnRequest(e.Name, e.Status, e.Took) })
-	if a.relay != nil {
-		a.relay.subscribe(s)
-	}
-	s.Ready.Subscribe(func(events.Ready) {
-		if a.opts.OnReady != nil {
-			a.opts.OnReady()
-		}
-	})
-	a.history.SubscribeLast(s)
-}
-
-func (a *App) newMetrics() *metrics.Metrics {
-	cfg := metrics.Config{
-		Process: a.status().metrics, Players: a.players.stats,
-		Version: a.opts.Version, Revision: a.opts.Revision, GoVersion: a.opts.GoVersion,
-	}
-	if a.relay != nil {
-		cfg.Stats, cfg.Usage, cfg.DTLS = a.relay.engine.Stats, a.usage.latest, a.relay.dtls.Stats
-		if a.relay.websocket != nil {
-			cfg.WebSocket = a.relay.websocket.Stats
-		}
-	}
-	if a.store != nil {
-		cfg.Store = a.store.Stats
-	}
-	if a.member != nil {
-		cfg.Announcer, cfg.Cluster = a.member.announcer.Stats, a.member.cluster.Stats
-	}
-	if a.frontEnd != nil {
-		cfg.Fleet, cfg.Dialer = a.frontEnd.fleet.Stats, a.frontEnd.dialer.Stats
-	}
-	if a.certificates != nil {
-		cfg.Certificates = a.certificates.metrics
-	}
-	return metrics.New(cfg)
-}
-
-// openAPI opens the port of the API. A relay of a fleet has it for WebSockets alone, if they are on.
-func (a *App) openAPI() (err error) {
-	if a.opts.Mode == Relay && a.relay.websocket == nil {
-		return nil
-	}
-	a.api, err = openAPI(&a.opts, a.players, a.certificates.tls(), a.operator.accepting.config(a.opts.Logger))
+	from, err := newTakeover(o.Parent, stream, o.Logger)
 	if err != nil {
 		return err
 	}
-	a.addPort("api", apiFile, a.api.web)
+
+	var past *history.History
+	var drain *drainer
+	if mode.hasRelay() {
+		if a.relay, err = newLocalRelay(o, stream, directory, callers, from, open.addr(apiFile)); err != nil {
+			return err
+		}
+		past, drain = a.relay.history, a.relay.drain
+	} else {
+		past = history.New(history.Config{Directory: directory, Logger: o.Logger})
+	}
+	ready := &readiness{drain: drain, store: stores}
+	a.handover = newHandover(o, from, a.relay, open, ready, a.life.stop)
+	if a.relay != nil {
+		a.addRelay(callers)
+	}
+	bans, err := newBanKeeper(o, a.relay, stores, a.settings)
+	if err != nil {
+		return err
+	}
+	a.parts.add(part{name: "bans", run: bans.run})
+	self := self{opts: o, since: a.life.began, ready: ready, url: open.url(apiFile, hasTLS(&o.Config))}
+	if mode == API {
+		if a.frontEnd, err = newFrontEnd(o, stores, self.announcement); err != nil {
+			return err
+		}
+		a.frontEnd.addTo(&a.parts)
+	}
+	if l := open[apiFile]; l != nil {
+		use := apiConfig{listener: l, secure: certificates.tls(), accepting: accepting, admission: newAdmission(callers, bans, a.relay, stores)}
+		if a.relay != nil {
+			use.websocket = a.relay.websocket
+		}
+		if stores != nil {
+			use.limiter = stores
+		}
+		service, err := a.newService(use.admission, stream)
+		if err != nil {
+			return err
+		}
+		if a.api, err = newAPIServer(o, use, service, stream); err != nil {
+			return err
+		}
+		a.parts.add(a.api.web.part("api"))
+	}
+	return a.buildOperator(port, audit, stream, &status{
+		self: self, settings: a.settings, certificates: certificates, accepting: accepting, players: callers, bans: bans,
+		history: past, relay: a.relay, api: a.api, store: stores, frontEnd: a.frontEnd,
+	})
+}
+
+// buildOperator creates what operators and monitoring see of the parts, and starts with the readiness.
+func (a *App) buildOperator(port *adminPort, audit *audit, stream *events.Stream, s *status) error {
+	page, err := newConsole(s, port, audit)
+	if err != nil {
+		return err
+	}
+	a.parts.addTasks(func(ctx context.Context) { page.Run(ctx) })
+	if a.opts.Mode == Relay {
+		if a.member, err = newMember(s, page.Summary); err != nil {
+			return err
+		}
+		a.member.addTo(&a.parts)
+	}
+	m := newMetrics(s, a.member)
+	if a.operator, err = newOperatorServer(port, audit, s, page, m, a.handover); err != nil {
+		return err
+	}
+	a.parts.add(part{name: "readiness", run: func(ctx context.Context) error { return a.runReady(ctx, s.self.ready, stream) }})
+	a.subscribe(stream, s, page, m)
+	a.prepareReload(s, audit)
 	return nil
 }
 
-func (a *App) finishAPI() error {
-	if a.api == nil {
-		return nil
+// subscribe connects the parts with the events, in the order in which they hear of one.
+func (a *App) subscribe(e *events.Stream, s *status, page *console.Console, m *metrics.Metrics) {
+	e.Ready.Subscribe(func(events.Ready) {
+		s.self.ready.serving.Store(true)
+		notify(a.opts.Logger, "READY=1")
+	})
+	s.history.SubscribeFirst(e)
+	if a.opts.Mode == Dev {
+		d := devlog.New(a.opts.Logger)
+		d.Subscribe(e)
+		a.parts.addTasks(func(ctx context.Context) { d.Run(ctx, a.relay.engine.Stats, a.relay.dtls.Stats) })
 	}
-	fixed := &a.api.fixed
-	fixed.Logger, fixed.OnRequest, fixed.OnRefusal = a.opts.Logger, a.events.PublishCall, a.events.CallRefusal.Publish
-	if a.store != nil {
-		fixed.SharedLimiter = a.store
-	}
-	var at *websocket.Transport
+	s.history.Subscribe(e)
 	if a.relay != nil {
-		at = a.relay.websocket
+		e.Refuse.Subscribe(page.CountRefusal)
+		a.relay.subscribe(e)
 	}
-	return a.api.handle(&a.opts.Config, at)
+	a.handover.subscribe(e)
+	if a.member != nil {
+		a.member.subscribe(e)
+	}
+	s.players.subscribe(e, s.history.Directory)
+	s.bans.subscribe(e)
+	e.Call.Subscribe(func(c events.Call) { m.OnRequest(c.Name, c.Status, c.Took) })
+	if a.opts.OnReady != nil {
+		e.Ready.Subscribe(func(events.Ready) { a.opts.OnReady() })
+	}
+	s.history.SubscribeLast(e)
 }
 
 // prepareReload lets the parts that can use new settings prepare for them. The relay, which may
 // fail to apply them, is first.
-func (a *App) prepareReload() {
-	s := a.settings
+func (a *App) prepareReload(s *status, audit *audit) {
+	on := a.settings.onReload
 	if a.relay != nil {
-		s.onReload(a.relay.prepare)
+		on(a.relay.prepare)
 	}
-	s.onReload(a.players.prepare)
+	on(s.players.prepare)
 	if a.api != nil {
-		s.onReload(a.api.prepare)
+		on(a.api.prepare)
 	}
-	s.onReload(a.operator.prepare)
-	s.onReload(s.prepareLevel)
-	if a.certificates != nil {
-		s.onReload(a.certificates.prepare)
+	on(a.operator.prepare)
+	on(a.settings.prepareLevel)
+	if s.certificates != nil {
+		on(s.certificates.prepare)
 	}
-	if a.operator.auditFile != nil {
-		s.onReload(a.operator.auditFile.prepare)
+	if audit.file != nil {
+		on(audit.file.prepare)
 	}
 }
 
-// buildRelay creates the relay, and what keeps a record of it. The subscribers of its events may not
-// exist yet, but no event is published before Run.
-func (a *App) buildRelay() error {
-	var offer *privateapi.Handover
-	if a.takeover != nil {
-		offer = a.takeover.offer
+// newService returns the Allocations service of the mode, nil for a relay of a fleet.
+func (a *App) newService(rule *admission, stream *events.Stream) (*alloc.Service, error) {
+	c := &a.opts.Config
+	cfg := alloc.ServiceConfig{
+		MaxConnections: c.MaxConnections, MaxOutstanding: maxOutstanding(c), BindTimeout: c.BindTimeout,
+		HostMigration: c.HostMigration > 0, Admit: rule.admit, AllowedRegions: rule.players.allowedRegions,
+		OnReserve: stream.Reservation.Publish,
 	}
-	hooks := a.events.RelayHooks()
-	hooks.Admit = a.players.admitOnRelay
-	hooks.OnCode = func(e engine.CodeEvent) { // for each answer with the code of a host: the first one is news
-		if a.history.KeepCode(e.Host, e.Code) {
-			a.events.Code.Publish(e)
+	switch {
+	case a.frontEnd != nil:
+		return a.frontEnd.newService(cfg)
+	case a.opts.Mode.hasAPI():
+		return a.relay.newService(cfg, a.settings)
+	}
+	return nil, nil
+}
+
+func newMetrics(s *status, m *member) *metrics.Metrics {
+	o := s.self.opts
+	cfg := metrics.Config{
+		Process: s.metrics, Players: s.players.stats, Version: o.Version, Revision: o.Revision, GoVersion: o.GoVersion,
+	}
+	if r := s.relay; r != nil {
+		cfg.Stats, cfg.Usage, cfg.DTLS = r.engine.Stats, r.usage.latest, r.dtls.Stats
+		if r.websocket != nil {
+			cfg.WebSocket = r.websocket.Stats
 		}
 	}
-	r, err := newLocalRelay(&a.opts, hooks, &a.events.Drain, offer)
-	if err != nil {
-		return err
+	if s.store != nil {
+		cfg.Store = s.store.Stats
 	}
-	a.relay, a.players.relay, a.ready.drain = r, r.engine.Private(), r.drain
-	a.history = history.New(history.Config{
-		Directory: history.NewDirectory(), Relay: r.engine, MaxContent: a.opts.Config.MaxContent, RecoverFor: r.recoverFor,
-		Logger: a.opts.Logger,
-	})
-	h := a.handover
-	h.relay, h.history = r, a.history
+	if m != nil {
+		cfg.Announcer, cfg.Cluster = m.announcer.Stats, m.cluster.Stats
+	}
+	if s.frontEnd != nil {
+		cfg.Fleet, cfg.Dialer = s.frontEnd.fleet.Stats, s.frontEnd.dialer.Stats
+	}
+	if s.certificates != nil {
+		cfg.Certificates = s.certificates.metrics
+	}
+	return metrics.New(cfg)
+}
+
+// addRelay adds the parts of the relay, and what keeps a record of it.
+func (a *App) addRelay(callers *players) {
+	r, h := a.relay, a.handover
 	a.parts.add(part{name: "hand-over", run: h.run})
 	a.parts.add(part{name: "session file", run: h.endSessions, free: r.closeSessionFile})
 	a.parts.add(part{
 		name: "relay", ready: r.engine.Ready(), free: r.engine.Close,
 		run: func(ctx context.Context) error { return r.run(ctx, h.endRelay) },
 	})
-	a.usage = newUsageKeeper(a.opts.UsageFile, a.life.began, r.engine, a.opts.Logger)
-	if a.takeover == nil {
-		if err := a.usage.load(); err != nil {
-			return err
-		}
+	a.parts.add(part{name: "usage", run: r.usage.run})
+	a.parts.addTasks(r.watch, r.history.Run, h.readHistory)
+	if a.opts.Mode.hasAPI() {
+		a.parts.addTasks(func(ctx context.Context) {
+			callers.rates.run(ctx, callers.hasBandwidthQuotas, r.engine.Private().Projects)
+		})
 	}
-	a.parts.add(part{name: "usage", run: a.usage.run})
-	a.parts.addTasks(r.watch, a.history.Run)
-	if t := a.takeover; t != nil {
-		a.parts.addTasks(func(context.Context) { t.readHistory(a.history) })
-	}
-	return nil
-}
-
-func (a *App) buildFrontEnd() (err error) {
-	if a.frontEnd, err = newFrontEnd(&a.opts, a.store); err != nil {
-		return err
-	}
-	a.players.leases.store = a.store
-	a.parts.add(part{name: "dialer", run: a.frontEnd.dialer.Run})
-	a.parts.add(part{name: "fleet", run: a.frontEnd.fleet.Run})
-	a.frontEnd.others = newAPIProcesses(a.store, func() placement.APIProcess { return a.status().announcement() }, a.opts.Logger)
-	a.parts.add(part{name: "processes", run: a.frontEnd.others.run})
-	return nil
-}
-
-func (a *App) buildService() (err error) {
-	c := &a.opts.Config
-	cfg := alloc.ServiceConfig{
-		MaxConnections: c.MaxConnections, MaxOutstanding: maxOutstanding(c), BindTimeout: c.BindTimeout,
-		HostMigration: c.HostMigration > 0, Admit: a.players.admit, AllowedRegions: a.players.allowedRegions,
-		OnReserve: a.events.Reservation.Publish,
-	}
-	if f := a.frontEnd; f != nil {
-		cfg.Relay, cfg.Store, cfg.LiveRegions, cfg.KeepCode = f.fleet, f.fleet.Codes(), f.fleet.Regions, f.fleet.KeepCode
-		cfg.HasRoom = f.fleet.HasRoom
-		a.api.service, err = alloc.NewService(cfg)
-		return err
-	}
-	relay, err := a.relay.advertised(a.api.addr())
-	if err != nil {
-		return err
-	}
-	codes := &localCodes{Store: alloc.NewMemoryStore(), relay: a.relay.engine, directory: a.history.Directory, log: a.opts.Logger}
-	codes.restore(nil)
-	cfg.Relay, cfg.Store, cfg.KeepCode = relay, codes, a.relay.engine.Private().KeepCode
-	cfg.HasRoom = func(_ string, seats int) bool { return a.relay.hasRoom(a.settings.current().Config, seats) }
-	cfg.Regions = []alloc.Region{{
-		ID: c.Region, Description: c.Region, QoSAddress: qosAddress(relay.Endpoints), WebSocketURL: placement.WebSocketURL(relay.Endpoints),
-	}}
-	a.api.service, err = alloc.NewService(cfg)
-	a.handover.codes = codes
-	if a.takeover != nil {
-		a.takeover.codes = codes
-	}
-	return err
 }
 
 // gcPercent is the growth of the heap in percent at which the collector runs.

@@ -270,7 +270,7 @@ func TestCallUnderWay(t *testing.T) {
 		t.Fatalf("%v, asked %q", err, asked)
 	}
 	r.cancel()
-	testkit.Eventually(t, "the end has come", func() bool { return r.ready.check() != nil })
+	testkit.Eventually(t, "the end has come", func() bool { return r.handover.ready.check() != nil })
 	io.WriteString(conn, body)
 	answer, err := io.ReadAll(conn)
 	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 201 ") {

@@ -14,17 +14,21 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/operator/console"
 )
 
-// openAudit opens the record of what operators do. The file is nil if the settings name none.
-func openAudit(o *Options) (*console.Log, *auditFile, error) {
-	name := o.Config.AuditFile
-	if name == "" {
-		return console.NewLog(slog.NewJSONHandler(io.Discard, nil)), nil, nil
+// audit is the record of what operators do.
+type audit struct {
+	lines *console.Log
+	file  *auditFile // nil: the settings name none
+}
+
+func openAudit(o *Options) (*audit, error) {
+	if o.Config.AuditFile == "" {
+		return &audit{lines: console.NewLog(slog.NewJSONHandler(io.Discard, nil))}, nil
 	}
-	f, err := openAuditFile(name, o.Logger)
+	f, err := openAuditFile(o.Config.AuditFile, o.Logger)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return console.NewLog(slog.NewJSONHandler(f, nil)), f, nil
+	return &audit{console.NewLog(slog.NewJSONHandler(f, nil)), f}, nil
 }
 
 // auditFile appends to a file. Any goroutine may use it.

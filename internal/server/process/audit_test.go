@@ -47,7 +47,7 @@ func TestAuditFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	change()
-	if err := r.operator.auditFile.reopen(); err != nil {
+	if err := r.operator.audit.file.reopen(); err != nil {
 		t.Fatal(err)
 	}
 	change()
@@ -57,7 +57,7 @@ func TestAuditFile(t *testing.T) {
 	if info, err := os.Stat(c.AuditFile); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	if got := r.operator.audit.Lines(); len(got) != 6 {
+	if got := r.operator.audit.lines.Lines(); len(got) != 6 {
 		t.Errorf("the console shows %d lines", len(got))
 	}
 	c.AuditFile = filepath.Join(t.TempDir(), "no", "such", "directory")

@@ -120,10 +120,10 @@ func openBans(file string) ([]operator.Ban, error) {
 
 // newBanKeeper creates the keeper of a process with this relay, nil if there is none, and the store of
 // its fleet, nil without one. It reads the file.
-func newBanKeeper(o *Options, r *localRelay, store *redisstore.Stores) (*banKeeper, error) {
+func newBanKeeper(o *Options, r *localRelay, store *redisstore.Stores, s *settings) (*banKeeper, error) {
 	k := &banKeeper{
 		log: o.Logger, now: time.Now, writes: true, began: time.Now(), anonymous: o.Mode == Dev,
-		tokens:   func() []config.Token { return o.Config.Tokens },
+		tokens:   func() []config.Token { return s.current().Config.Tokens },
 		changing: newGate(), applying: newGate(), applied: map[string]bool{},
 		again: map[string]bool{}, due: make(chan struct{}, 1),
 	}

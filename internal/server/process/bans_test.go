@@ -32,7 +32,7 @@ func (r running) operate(t *testing.T, method, path string) (int, string) {
 	t.Helper()
 	w, q := httptest.NewRecorder(), httptest.NewRequest(method, path, nil)
 	q.Host = "127.0.0.1"
-	r.operator.pages.ServeHTTP(w, q)
+	r.operator.port.pages.ServeHTTP(w, q)
 	return w.Code, w.Body.String()
 }
 
@@ -224,7 +224,7 @@ func TestBanShared(t *testing.T) {
 			t.Errorf("%s: %d %s", query, status, body)
 		}
 	}
-	if len(r.bans.List().Bans) != 1 || !r.has(t, ann.ID) || !r.has(t, bob.ID) {
+	if len(r.operator.status.bans.List().Bans) != 1 || !r.has(t, ann.ID) || !r.has(t, bob.ID) {
 		t.Error("a ban that was refused has ended something, or is in the list")
 	}
 }
@@ -364,7 +364,7 @@ func TestBanEnds(t *testing.T) {
 	r.ban(t, "prefix=127.0.0.0/8&for=1s")
 	testkit.Eventually(t, "the ban ends", func() bool {
 		_, err := r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4})
-		return err == nil && len(r.bans.List().Bans) == 0
+		return err == nil && len(r.operator.status.bans.List().Bans) == 0
 	})
 }
 
@@ -385,7 +385,9 @@ func TestBanFleet(t *testing.T) {
 		t.Fatal("the hash of a banned player is not that of its allocations")
 	}
 	first := a.ban(t, "prefix=192.0.2.0/24&for=1h")
-	holds := func(r running, n int) func() bool { return func() bool { return len(r.bans.List().Bans) == n } }
+	holds := func(r running, n int) func() bool {
+		return func() bool { return len(r.operator.status.bans.List().Bans) == n }
+	}
 	testkit.Eventually(t, "the other API process has the ban", holds(b, 1))
 	testkit.Eventually(t, "the relay has the ban", holds(relay, 1))
 	if status, body := relay.operate(t, "POST", "/bans?prefix=198.51.100.0/24"); status != http.StatusConflict ||
@@ -452,7 +454,7 @@ func (s *stuckStore) SetBan(context.Context, string, string, time.Time, int) err
 func TestBanStoreSlow(t *testing.T) {
 	t.Parallel()
 	store := &stuckStore{asked: make(chan struct{}), free: make(chan struct{})}
-	k, err := newBanKeeper(&Options{Logger: slog.New(slog.DiscardHandler)}, nil, nil)
+	k, err := newBanKeeper(&Options{Logger: slog.New(slog.DiscardHandler)}, nil, nil, new(settings))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -508,7 +510,7 @@ func (bannedMatches) End(context.Context, proto.AllocationID) error { return nil
 func TestBanLog(t *testing.T) {
 	t.Parallel()
 	var log testkit.LogBuffer
-	k, err := newBanKeeper(&Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, nil, nil)
+	k, err := newBanKeeper(&Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, nil, nil, new(settings))
 	if err != nil {
 		t.Fatal(err)
 	}

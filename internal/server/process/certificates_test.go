@@ -62,12 +62,12 @@ func TestBadCertificates(t *testing.T) {
 				o := options(c, Serve)
 				o.Logger = slog.New(slog.NewTextHandler(log, nil))
 				r := startChanged(t, o, func(a *App) {
-					a.certificates.every = 5 * time.Millisecond
+					a.operator.status.certificates.every = 5 * time.Millisecond
 				})
 				if reload {
 					renewAs(t, c.TLSCert, c.TLSKey, 2, bad.change)
 				}
-				testkit.Eventually(t, "it is shown", func() bool { return r.certificates.metrics()[c.TLSCert].Fault == bad.reason })
+				testkit.Eventually(t, "it is shown", func() bool { return r.operator.status.certificates.metrics()[c.TLSCert].Fault == bad.reason })
 				testkit.Eventually(t, "it is logged", func() bool {
 					return strings.Contains(log.String(), "level=ERROR") && strings.Contains(log.String(), bad.text)
 				})
@@ -78,15 +78,15 @@ func TestBadCertificates(t *testing.T) {
 					t.Error("a client accepts it")
 				}
 				problem := false
-				for _, x := range r.status().conditions() {
+				for _, x := range r.operator.status.conditions() {
 					problem = problem || x.Name == "certificate" && x.State == "problem" && strings.Contains(x.Text, bad.text)
 				}
 				if !problem {
-					t.Errorf("the console does not show it: %v", r.status().conditions())
+					t.Errorf("the console does not show it: %v", r.operator.status.conditions())
 				}
 				renew(t, c.TLSCert, c.TLSKey, 3)
 				testkit.Eventually(t, "it is valid again", func() bool {
-					return r.certificates.metrics()[c.TLSCert].Fault == "" && strings.Contains(log.String(), "valid again")
+					return r.operator.status.certificates.metrics()[c.TLSCert].Fault == "" && strings.Contains(log.String(), "valid again")
 				})
 				if n := strings.Count(log.String(), "is refused by clients"); n != 1 {
 					t.Errorf("logged %d times", n)

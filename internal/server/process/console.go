@@ -18,6 +18,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/console"
+	"github.com/ferryrelay/ferry/internal/server/operator/history"
 )
 
 const consoleRefusals = 500
@@ -38,31 +39,30 @@ func (r fleetOperator) summaries(ctx context.Context, relays []string) map[strin
 // time. The alert in scripts/deploy has a week.
 const certificateWarning = 14 * 24 * time.Hour
 
+// self is what a process says of itself.
+type self struct {
+	opts  *Options
+	since time.Time
+	ready *readiness
+	url   string // where players' calls are answered; "": they are not
+}
+
 // status is what an operator sees of the process. Parts that it lacks are nil.
 type status struct {
-	opts         *Options
-	since        time.Time
-	ready        *readiness
+	self         self
 	settings     *settings
 	certificates *certificates
+	accepting    *accepting
+	players      *players
+	bans         *banKeeper
+	history      *history.History
 	relay        *localRelay
 	api          *apiServer
 	store        *redisstore.Stores
 	frontEnd     *frontEnd
-	accepting    *accepting
-	load         func() operator.Load
 }
 
-// status returns what an operator sees of the process.
-func (a *App) status() *status {
-	return &status{
-		opts: &a.opts, since: a.life.began, ready: &a.ready, settings: a.settings, certificates: a.certificates,
-		relay: a.relay, api: a.api, store: a.store, frontEnd: a.frontEnd, accepting: &a.operator.accepting,
-		load: func() operator.Load { return a.operator.console.Summary().Load },
-	}
-}
-
-func (s *status) state() string {
+func (s *self) state() string {
 	switch s.ready.check() {
 	case nil:
 		return "ready"
@@ -72,29 +72,22 @@ func (s *status) state() string {
 	return "not ready"
 }
 
-// url returns where players' calls are answered, "" if they are not.
-func (s *status) url() string {
-	if s.api == nil {
-		return ""
-	}
-	return s.api.web.url()
-}
-
-func (s *status) announcement() placement.APIProcess {
+func (s *self) announcement() placement.APIProcess {
 	return placement.APIProcess{
-		Name: hostname(), URL: s.url(), Version: s.opts.Version, State: s.state(), Up: time.Since(s.since),
+		Name: hostname(), URL: s.url, Version: s.opts.Version, State: s.state(), Up: time.Since(s.since),
 	}
 }
 
-func (s *status) nodes(context.Context) (operator.Nodes, error) {
-	st := s.relay.stats()
+// nodes returns this process, whose relay has the load, and those of its fleet.
+func (s *status) nodes(_ context.Context, load operator.Load) (operator.Nodes, error) {
+	st, o := s.relay.stats(), s.self.opts
 	n := operator.Node{
-		ID: s.opts.Identity.Relay.String(), Role: s.opts.Mode.String(), Region: s.opts.Config.Region,
-		Version: s.opts.Version, State: s.state(), API: s.url(), Since: s.since,
+		ID: o.Identity.Relay.String(), Role: o.Mode.String(), Region: o.Config.Region,
+		Version: o.Version, State: s.self.state(), API: s.self.url, Since: s.self.since,
 		Allocations: st.Allocations, Bound: st.Bound, Links: st.Links, Seats: st.Seats,
 	}
 	if s.relay != nil {
-		now, load := s.settings.current(), s.load()
+		now := s.settings.current()
 		n.MaxSeats, n.Matches = s.relay.seats(&now.Config), load.Matches
 		n.Traffic = operator.Traffic{
 			Received: load.DatagramsIn, ReceivedBytes: load.BytesIn, Sent: load.DatagramsOut, SentBytes: load.BytesOut, Dropped: load.Drops,
@@ -129,7 +122,7 @@ func (s *status) conditions() (all []console.Condition) {
 	add := func(name, state, format string, args ...any) {
 		all = append(all, console.Condition{Name: name, State: state, Text: fmt.Sprintf(format, args...)})
 	}
-	switch err := s.ready.check(); err {
+	switch err := s.self.ready.check(); err {
 	case errNotReady:
 		add("readiness", "problem", "not ready: it does not accept requests yet, or stops")
 	case errDraining:

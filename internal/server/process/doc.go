@@ -18,9 +18,9 @@
 // ferry dev, the timeline, join codes, a fleet's announcer, webhooks and metrics subscribe to
 // it, in the order of App.subscribe.
 //
-// Each part is a type that has the parts it uses as fields. App creates them in the order of
-// dependency, and has none of their work. A group starts them in that order, each when those before
-// it are ready.
+// Each part is a type that has the parts it uses as fields, and is complete when it was made:
+// App.build creates them in the order of dependency. What a part causes in one that is made after it
+// goes by an event. A group starts them in that order, each when those before it are ready.
 //
 // The shutdown reverses the order of the start: a relay of a fleet deregisters from the
 // store, the API finishes the calls that it has accepted, the relay stops with its

@@ -46,9 +46,9 @@ type frontEnd struct {
 	log    *slog.Logger
 }
 
-// newFrontEnd returns the front end of a fleet. It opens no connection.
-func newFrontEnd(o *Options, store *redisstore.Stores) (_ *frontEnd, err error) {
-	f := &frontEnd{store: store, log: o.Logger}
+// newFrontEnd returns the front end of a fleet, which announces own. It opens no connection.
+func newFrontEnd(o *Options, store *redisstore.Stores, own func() placement.APIProcess) (_ *frontEnd, err error) {
+	f := &frontEnd{store: store, log: o.Logger, others: newAPIProcesses(store, own, o.Logger)}
 	if f.dialer, err = rpc.NewDialer(rpc.DialerConfig{Files: clusterFiles(&o.Config), Logger: o.Logger}); err != nil {
 		return nil, err
 	}
@@ -70,6 +70,19 @@ func newFrontEnd(o *Options, store *redisstore.Stores) (_ *frontEnd, err error) 
 	}
 	f.fleet, err = placement.NewRegional(members...)
 	return f, err
+}
+
+func (f *frontEnd) addTo(g *group) {
+	g.add(part{name: "dialer", run: f.dialer.Run})
+	g.add(part{name: "fleet", run: f.fleet.Run})
+	g.add(part{name: "processes", run: f.others.run})
+}
+
+// newService completes the configuration with the fleet.
+func (f *frontEnd) newService(cfg alloc.ServiceConfig) (*alloc.Service, error) {
+	cfg.Relay, cfg.Store, cfg.LiveRegions, cfg.KeepCode = f.fleet, f.fleet.Codes(), f.fleet.Regions, f.fleet.KeepCode
+	cfg.HasRoom = f.fleet.HasRoom
+	return alloc.NewService(cfg)
 }
 
 func regionSymbols(c *config.Config) map[string]string {

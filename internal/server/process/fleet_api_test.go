@@ -206,7 +206,7 @@ func TestFleetOperator(t *testing.T) {
 		t.Errorf("eu %+v, us %+v", own, us.relay.drain.DrainState())
 	}
 	state := func() string {
-		nodes, err := a.status().nodes(t.Context())
+		nodes, err := a.operator.status.nodes(t.Context(), operator.Load{})
 		if err != nil || len(nodes.Nodes) != 3 {
 			return fmt.Sprint(err, nodes)
 		}

@@ -65,7 +65,7 @@ func TestStolenStorePassword(t *testing.T) {
 	// The code of the victim leads to the attacker's host: by a copy of its entry, by
 	// an entry without a signature, by one with the signature of another entry.
 	copied := do("GET " + key("*:"+evilCode))[0]
-	before := a.store.Stats().Unverified
+	before := a.operator.status.store.Stats().Unverified
 	for n, forged := range []string{
 		copied, evil.AllocationID + ":0", evil.AllocationID + strings.TrimPrefix(genuine, victim.AllocationID),
 	} {
@@ -94,7 +94,7 @@ func TestStolenStorePassword(t *testing.T) {
 	if got, err := joined(); got != "eu" || err != nil {
 		t.Errorf("the genuine home again: %q, %v", got, err)
 	}
-	if n := a.store.Stats().Unverified - before; n != 5 {
+	if n := a.operator.status.store.Stats().Unverified - before; n != 5 {
 		t.Errorf("%d unverified entries were counted, want 5", n)
 	}
 }

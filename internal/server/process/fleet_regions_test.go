@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/test/redistest"
@@ -164,13 +165,13 @@ func TestRegionStores(t *testing.T) {
 	if p, ok := errors.AsType[*api.Problem](err); !ok || p.Status != http.StatusServiceUnavailable || p.RetryAfter <= 0 {
 		t.Errorf("a join in us: %v", err)
 	}
-	nodes, err := a.status().nodes(t.Context())
+	nodes, err := a.operator.status.nodes(t.Context(), operator.Load{})
 	if err != nil || !nodes.StoreAway.IsZero() || len(nodes.StoresAway) != 1 || nodes.StoresAway[0].Region != "us" ||
 		nodes.Nodes[1].State != "ready" || nodes.Nodes[2].Region != "us" || nodes.Nodes[2].State != "unknown" {
 		t.Errorf("nodes: %+v, %v", nodes, err)
 	}
 	second := front() // It starts without that store.
-	testkit.Within(t, time.Minute, "the process to be ready", func() bool { return second.ready.check() == nil })
+	testkit.Within(t, time.Minute, "the process to be ready", func() bool { return second.handover.ready.check() == nil })
 	if _, code := hostIn(t, second, "eu"); !strings.HasPrefix(code, "6") {
 		t.Errorf("the code of the second process is %s", code)
 	}
@@ -187,7 +188,7 @@ func TestRegionStores(t *testing.T) {
 	wantServed("eu while the store of us comes back", again["eu"])
 	wantOnly("us while its store comes back", again["us"], 0, http.StatusServiceUnavailable)
 	testkit.Within(t, time.Minute, "both API processes are listed", func() bool {
-		nodes, err := a.status().nodes(t.Context())
+		nodes, err := a.operator.status.nodes(t.Context(), operator.Load{})
 		return err == nil && len(nodes.Nodes) == 4 && len(nodes.StoresAway) == 0
 	})
 	stop.Store(true)

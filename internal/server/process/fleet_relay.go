@@ -3,6 +3,7 @@ package process
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"os"
@@ -21,19 +22,17 @@ import (
 	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
-	"github.com/ferryrelay/ferry/internal/server/operator/history"
 	"github.com/ferryrelay/ferry/internal/server/players/quota"
 	"github.com/ferryrelay/ferry/proto"
 )
 
 // member makes a relay a member of a fleet: it answers API processes, and announces the
-// relay and its hosts in the store. Its fields are fixed by buildMember, except load and
+// relay and its hosts in the store. Its fields are fixed by newMember, except load and
 // traffic, which belong to the announcer.
 type member struct {
 	relay     *localRelay
 	store     *redisstore.Store // of its region
 	settings  *settings
-	history   *history.History
 	log       *slog.Logger
 	began     time.Time // when the process did
 	cluster   *rpc.Server
@@ -43,53 +42,52 @@ type member struct {
 	traffic   traffic
 }
 
-// buildMember opens the cluster listener and creates the announcer. The relay stops after
-// both, so that it is removed from the store first and gets no new hosts.
-func (a *App) buildMember() error {
-	relay, err := a.relay.advertised(a.api.addr())
-	if err != nil {
-		return err
-	}
-	o, c := &a.opts, &a.opts.Config
-	store := a.store.All()[0]
-	m := &member{relay: a.relay, store: store, settings: a.settings, history: a.history, log: o.Logger, began: a.life.began}
-	if m.announcer, err = placement.NewAnnouncer(placement.AnnouncerConfig{
-		Registry: store.Registry, Directory: store.Directory, Node: m.announcement, OnLost: m.onHostLost, Logger: o.Logger,
-		OnMoveRefused: func(host proto.AllocationID) { endUnreachableHost(m.relay.engine, m.log, host) },
-	}); err != nil {
-		return err
-	}
-	pages := relayConfig(a)
-	pages.Summary = func() operator.Summary { return a.operator.console.Summary() }
-	cluster := rpc.Config{
-		Addr: c.Cluster.AddrPort, Relay: placement.NewLocal(relay, m.announcer), Operator: clusterOperator{a.relay, admin.RelayPages(pages)},
-		ID: o.Identity.Relay, Files: clusterFiles(c), Logger: o.Logger,
-	}
-	if m.cluster, err = rpc.NewServer(cluster); err != nil {
-		return bindError("cluster", "tcp", c.Cluster.AddrPort, err)
-	}
-	a.parts.add(part{name: "cluster", run: m.cluster.Run, free: m.cluster.Close})
-	a.parts.add(part{name: "announcer", run: m.announcer.Run})
-	a.member = m
+// newMember opens the cluster listener and creates the announcer. The summary is that of the console.
+func newMember(s *status, summary func() operator.Summary) (_ *member, err error) {
+	o, c, r := s.self.opts, &s.self.opts.Config, s.relay
+	store := s.store.All()[0]
+	m := &member{relay: r, store: store, settings: s.settings, log: o.Logger, began: s.self.since}
 	m.node = placement.Node{
-		Relay: o.Identity.Relay, Boot: a.relay.restart.boot,
-		Region: c.Region, Description: cmp.Or(c.RegionDescription, c.Region), QoSAddress: qosAddress(relay.Endpoints), Endpoints: relay.Endpoints,
+		Relay: o.Identity.Relay, Boot: r.restart.boot,
+		Region: c.Region, Description: cmp.Or(c.RegionDescription, c.Region),
+		QoSAddress: qosAddress(r.players.Endpoints), Endpoints: r.players.Endpoints,
 		Version: o.Version, Capabilities: placement.Capabilities(), RecoverFor: c.RecoverFor,
 	}
-	if m.node.Control, err = controlAddress(c.ClusterAdvertise, m.cluster.Addr(), relay.Endpoints); err != nil {
-		return err
+	if m.announcer, err = placement.NewAnnouncer(placement.AnnouncerConfig{
+		Registry: store.Registry, Directory: store.Directory, Node: m.announcement, OnLost: m.onHostLost, Logger: o.Logger,
+		OnMoveRefused: func(host proto.AllocationID) { endUnreachableHost(r.engine, o.Logger, host) },
+	}); err != nil {
+		return nil, err
+	}
+	pages := s.relayConfig()
+	pages.Summary = summary
+	if m.cluster, err = rpc.NewServer(rpc.Config{
+		Addr: c.Cluster.AddrPort, Relay: placement.NewLocal(r.players, m.announcer), Operator: clusterOperator{r, admin.RelayPages(pages)},
+		ID: o.Identity.Relay, Files: clusterFiles(c), Logger: o.Logger,
+	}); err != nil {
+		return nil, bindError("cluster", "tcp", c.Cluster.AddrPort, err)
+	}
+	if m.node.Control, err = controlAddress(c.ClusterAdvertise, m.cluster.Addr(), r.players.Endpoints); err != nil {
+		return nil, errors.Join(err, m.cluster.Close())
 	}
 	o.Logger.Info("control address for API processes", "control", m.node.Control, "relay", o.Identity.Relay.String())
 	m.restore()
-	a.parts.addTasks(m.reportUsage)
-	return nil
+	return m, nil
+}
+
+// addTo adds the parts of the member. The relay stops after both, so that it is removed from the store
+// first and gets no new hosts.
+func (m *member) addTo(g *group) {
+	g.add(part{name: "cluster", run: m.cluster.Run, free: m.cluster.Close})
+	g.add(part{name: "announcer", run: m.announcer.Run})
+	g.addTasks(m.reportUsage)
 }
 
 func (m *member) restore() {
 	for _, kept := range m.relay.engine.Private().KeptCodes() {
 		m.announcer.HostReturned(kept.Host, kept.Tenant)
 		m.announcer.KeepCode(kept.Host, kept.Code)
-		m.history.KeepCode(kept.Host, kept.Code)
+		m.relay.history.KeepCode(kept.Host, kept.Code)
 	}
 }
 
@@ -278,12 +276,10 @@ const (
 	scopeBytes       = "bytes:" // per second
 )
 
-type leases struct {
-	store *redisstore.Stores // set before the first call of usage
-}
+type leases struct{ store *redisstore.Stores }
 
-// usage implements quota.Config.Usage. An error means that the usage is not known.
-func (l *leases) usage(ctx context.Context, project string) (u quota.Usage, err error) {
+// usage is a quota.Source.
+func (l leases) usage(ctx context.Context, project string) (u quota.Usage, err error) {
 	allocations, err := l.store.Used(ctx, scopeAllocations+project)
 	if err != nil {
 		return u, err

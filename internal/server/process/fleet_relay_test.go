@@ -17,6 +17,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/test/redistest"
@@ -138,7 +139,7 @@ func TestFleet(t *testing.T) {
 		t.Errorf("a join by the other process: %v in %q", err, j.Region)
 	}
 	testkit.NoProblemWithin(t, time.Minute, "all processes are listed", func() string {
-		all, err := first.status().nodes(t.Context())
+		all, err := first.operator.status.nodes(t.Context(), operator.Load{})
 		n := all.Nodes
 		if err != nil || len(n) != 4 || n[0].Role != "api" || n[1].Role != "api" || n[1].API != second.api.web.url() || n[1].State != "ready" ||
 			n[2].Region != "eu" || n[2].Since.IsZero() || n[2].Matches != 1 || n[2].Allocations != 2 {
@@ -216,7 +217,7 @@ func TestStoreAway(t *testing.T) {
 		p, ok := errors.AsType[*api.Problem](err)
 		return ok && p.Status == http.StatusServiceUnavailable && p.Detail == "store unavailable" && p.RetryAfter > 0
 	})
-	if err := errors.Join(relay.ready.check(), a.ready.check()); err != nil {
+	if err := errors.Join(relay.handover.ready.check(), a.handover.ready.check()); err != nil {
 		t.Errorf("without the store: %v", err)
 	}
 	late := k.api()
@@ -321,7 +322,7 @@ func TestKeptCodes(t *testing.T) {
 		t.Fatalf("the relay has kept %d codes", len(kept))
 	}
 	testkit.Within(t, time.Minute, "the code", func() bool {
-		found, err := after.store.All()[0].Directory.HostOf(t.Context(), alloc.Tenant{Project: "game", Environment: "test"}, code)
+		found, err := after.operator.status.store.All()[0].Directory.HostOf(t.Context(), alloc.Tenant{Project: "game", Environment: "test"}, code)
 		return err == nil && found.String() == host.AllocationID
 	})
 	testkit.Within(t, time.Minute, "503 for a host that may come back", func() bool {

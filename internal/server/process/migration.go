@@ -22,6 +22,12 @@ type localCodes struct {
 	migrating migratingHosts
 }
 
+func newLocalCodes(relay *engine.Server, d *history.Directory, log *slog.Logger) *localCodes {
+	c := &localCodes{Store: alloc.NewMemoryStore(), relay: relay, directory: d, log: log}
+	c.restore(nil)
+	return c
+}
+
 func (c *localCodes) restore(migrating []migratingCode) {
 	for _, kept := range c.relay.Private().KeptCodes() {
 		_, _ = c.Store.MoveCode(context.Background(), kept.Tenant, kept.Code, kept.Host, kept.Host)

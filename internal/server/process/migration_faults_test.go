@@ -89,7 +89,7 @@ func requireTraffic(t *testing.T, players []*participant) {
 func TestCrashInMove(t *testing.T) {
 	t.Parallel()
 	k := newFleet(t)
-	before, a, o, players, code := migrationFleet(t, k, func(a *App) { a.events.Migrate = events.Topic[engine.MigrateEvent]{} })
+	before, a, o, players, code := migrationFleet(t, k, func(a *App) { a.relay.events.Migrate = events.Topic[engine.MigrateEvent]{} })
 	first := players[0]
 	first.takePlace(t, first.reserveFirst(t, code))
 	before.cancel()

@@ -388,7 +388,7 @@ func TestUnityRecipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	exchange(t, []*participant{first, second})
-	out, err := r.history.Why(t.Context(), host.ticket.ID)
+	out, err := r.operator.status.history.Why(t.Context(), host.ticket.ID)
 	if want := second.ticket.ID.String(); err != nil || !bytes.Contains([]byte(out.Because), []byte(want)) {
 		t.Errorf("why says of the former host %q, %v; want %s", out.Because, err, want)
 	}

@@ -31,18 +31,21 @@ const (
 	adminAddressConnections = 64
 )
 
-// operatorServer serves the operator's port: the admin pages with the console, and the record of what
-// operators do. Its fields are fixed before Run.
+// adminPort is the operator's port. It serves pages, which a reload replaces.
+type adminPort struct {
+	web   *web
+	pages swapHandler // by the settings in force
+}
+
+// operatorServer has the admin pages with the console, and the record of what operators do. Its fields
+// are fixed by newOperatorServer.
 type operatorServer struct {
-	web       *web
-	fixed     admin.Config // of the pages, what no setting changes
-	pages     swapHandler  // by the settings in force
-	console   *console.Console
-	audit     *console.Log // what operators do
-	auditFile *auditFile   // nil: there is none
-	flight    admin.Flight
-	canaries  admin.Canaries
-	accepting accepting // of all ports
+	status   *status
+	port     *adminPort
+	fixed    admin.Config // of the pages, what no setting changes
+	audit    *audit
+	flight   admin.Flight
+	canaries admin.Canaries
 }
 
 // hasAdminTLS reports whether the operator's port speaks TLS, with the API's certificate.
@@ -50,31 +53,35 @@ func hasAdminTLS(c *config.Config) bool {
 	return hasTLS(c) && c.AdminToken != "" && !c.Admin.Addr().Unmap().IsLoopback()
 }
 
-// openOperator opens the operator's port: plain HTTP on loopback, and with the
-// API's certificate elsewhere, if there is a token to protect.
-func openOperator(o *Options, certificates *certificates) (*operatorServer, error) {
+// newAdminPort serves plain HTTP on loopback, and with the API's certificate elsewhere, if there is a token
+// to protect.
+func newAdminPort(o *Options, l *net.TCPListener, certificates *certificates, a *accepting) *adminPort {
 	c := &o.Config
 	var secure *tls.Config
 	if hasAdminTLS(c) {
 		secure = certificates.tls()
 	}
-	l, err := openPort(o.Parent, adminFile, c.Admin.AddrPort)
-	if err != nil {
-		return nil, err
-	}
-	s := new(operatorServer)
-	accept := s.accepting.config(o.Logger)
+	accept := a.config(o.Logger)
 	accept.Reserve = true
-	s.web = newWeb(l, closeReserved(&s.pages), secure, o.Logger, accept)
-	s.web.server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+	p := new(adminPort)
+	p.web = newWeb(l, closeReserved(&p.pages), secure, o.Logger, accept)
+	p.web.server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		return context.WithValue(ctx, reservedKey{}, sock.IsReserved(conn))
 	}
 	if !c.Admin.Addr().Unmap().IsLoopback() {
-		s.web.listener = connlimit.Listen(s.web.listener, connlimit.Limits{
+		p.web.listener = connlimit.Listen(p.web.listener, connlimit.Limits{
 			Total: adminConnections, PerAddress: adminAddressConnections,
 		})
 	}
-	return s, nil
+	return p
+}
+
+func (p *adminPort) viewer(r *http.Request) (name string, ok bool) {
+	pages, ok := (*p.pages.current.Load()).(*admin.Pages)
+	if !ok {
+		return "", false
+	}
+	return pages.Viewer(r)
 }
 
 func (s *operatorServer) handler(c *config.Config) (*admin.Pages, error) {
@@ -90,98 +97,89 @@ func (s *operatorServer) handler(c *config.Config) (*admin.Pages, error) {
 	return admin.New(cfg), nil
 }
 
-func (s *operatorServer) handle(c *config.Config) error {
-	pages, err := s.handler(c)
-	if err != nil {
-		return err
-	}
-	s.pages.serve(pages)
-	return nil
-}
-
 func (s *operatorServer) prepare(next *config.Config, _ []string) (apply, error) {
 	pages, err := s.handler(next)
 	if err != nil {
 		return nil, err
 	}
 	return func(context.Context, *operator.ReloadResult) error {
-		s.pages.serve(pages)
+		s.port.pages.serve(pages)
 		return nil
 	}, nil
 }
 
-func (s *operatorServer) viewer(r *http.Request) (name string, ok bool) {
-	pages, ok := (*s.pages.current.Load()).(*admin.Pages)
-	if !ok {
-		return "", false
+func newConsole(s *status, port *adminPort, audit *audit) (*console.Console, error) {
+	o := s.self.opts
+	lines, _ := o.Logger.Handler().(*console.Log) // see New
+	cfg := console.Config{
+		Title: "ferry " + o.Version, Mode: o.Mode.String(), Since: s.self.since, Host: hostname(),
+		Nodes: s.nodes, Conditions: s.conditions, Log: lines, Audit: audit.lines, Viewer: port.viewer,
 	}
-	return pages.Viewer(r)
+	if r := s.relay; r != nil {
+		cfg.Relay, cfg.Region, cfg.Matches = o.Identity.Relay.String(), o.Config.Region, r.countMatches
+		cfg.Stats, cfg.Probe = r.engine.Stats, r.engine.Private().Check
+		cfg.Refusals = func() []timeline.Event { return s.history.Timeline().Refusals(consoleRefusals) }
+	}
+	if s.frontEnd != nil {
+		cfg.Summaries = s.frontEnd.operator().summaries
+	}
+	return console.New(cfg, o.Logger)
 }
 
-func (a *App) buildOperator(m *metrics.Metrics) error {
-	s, now := a.operator, a.status()
-	lines, _ := a.opts.Logger.Handler().(*console.Log) // see New
-	cfg := console.Config{
-		Title: "ferry " + a.opts.Version, Mode: a.opts.Mode.String(), Since: a.life.began, Host: hostname(),
-		Nodes: now.nodes, Conditions: now.conditions, Log: lines, Audit: s.audit, Viewer: s.viewer,
-	}
-	if a.relay != nil {
-		cfg.Relay, cfg.Region, cfg.Matches = a.opts.Identity.Relay.String(), a.opts.Config.Region, a.relay.countMatches
-		cfg.Stats, cfg.Probe = a.relay.engine.Stats, a.relay.engine.Private().Check
-		cfg.Refusals = func() []timeline.Event { return a.history.Timeline().Refusals(consoleRefusals) }
-	}
-	if a.frontEnd != nil {
-		cfg.Summaries = a.frontEnd.operator().summaries
-	}
-	page, err := console.New(cfg, a.opts.Logger)
-	if err != nil {
-		return err
-	}
-	s.console = page
-	a.parts.addTasks(func(ctx context.Context) { page.Run(ctx) })
+// newOperatorServer serves the pages of the settings.
+func newOperatorServer(p *adminPort, audit *audit, now *status, page *console.Console, m *metrics.Metrics,
+	h *handover) (*operatorServer, error) {
+	o := now.self.opts
+	s := &operatorServer{status: now, port: p, audit: audit}
 	s.fixed = admin.Config{
-		Title:   cfg.Title,
+		Title:   "ferry " + o.Version,
 		Metrics: m.Write,
 		Health: admin.Health{
 			Probe:   func(context.Context) error { return nil },
-			Workers: func() []engine.WorkerStats { return a.relay.stats().Workers },
-			Ready:   a.ready.check,
+			Workers: func() []engine.WorkerStats { return now.relay.stats().Workers },
+			Ready:   now.self.ready.check,
 		},
-		Access: admin.Access{Sessions: admin.NewSessions(a.opts.SignOutFile, a.opts.Logger), Audit: slog.New(s.audit)},
-		Nodes:  now.nodes, Logger: a.opts.Logger,
-		Console: page, Docs: docs.Handler("/docs/"),
+		Access: admin.Access{Sessions: admin.NewSessions(o.SignOutFile, o.Logger), Audit: slog.New(audit.lines)},
+		Nodes:  func(ctx context.Context) (operator.Nodes, error) { return now.nodes(ctx, page.Summary().Load) },
+		Logger: o.Logger, Console: page, Docs: docs.Handler("/docs/"),
 		Flight: &s.flight, Canaries: &s.canaries,
-		Bans: a.bans, Timeline: a.history.Timeline(),
+		Bans: now.bans, Timeline: now.history.Timeline(),
 	}
-	if r := a.relay; r != nil {
-		s.fixed.Relay, s.fixed.Health.Probe = relayConfig(a), r.engine.Private().Check
+	if r := now.relay; r != nil {
+		s.fixed.Relay, s.fixed.Health.Probe = now.relayConfig(), r.engine.Private().Check
 		s.fixed.Drain = &admin.DrainConfig{
 			Drain: r.drain.Drain, Undrain: r.drain.Undrain, State: r.drain.DrainState, Defaults: r.drain.defaults,
 		}
 	}
-	if a.frontEnd != nil {
-		s.fixed.Fleet = a.frontEnd.operator()
+	if now.frontEnd != nil {
+		s.fixed.Fleet = now.frontEnd.operator()
 	}
-	if a.opts.Level != nil {
+	if o.Level != nil {
 		s.fixed.Settings = &admin.SettingsConfig{
-			Values: a.settings.values, Reload: a.settings.Reload, Level: a.opts.Level, Upgrade: a.handover.Upgrade,
+			Values: now.settings.values, Reload: now.settings.Reload, Level: o.Level, Upgrade: h.Upgrade,
 		}
 	}
-	return s.handle(&a.opts.Config)
+	pages, err := s.handler(&o.Config)
+	if err != nil {
+		return nil, err
+	}
+	p.pages.serve(pages)
+	return s, nil
 }
 
 // relayConfig returns the sources of the pages about the relay, for its operator and for the API processes of
-// its fleet. The bans may not exist yet.
-func relayConfig(a *App) *admin.RelayConfig {
-	r := &admin.RelayConfig{
-		Title: "ferry " + a.opts.Version, Engine: relayPages{a.relay.engine, a.usage}, History: a.history, Timeline: a.history.Timeline(),
-		Capture: captureOf(a.relay, a.settings), Since: a.life.began, UsageSince: a.usage.since, Logger: a.opts.Logger,
-		Affected: func(ctx context.Context, b operator.Ban) (operator.Affected, error) { return a.bans.affected(ctx, &b) },
+// its fleet.
+func (s *status) relayConfig() *admin.RelayConfig {
+	r, o := s.relay, s.self.opts
+	pages := &admin.RelayConfig{
+		Title: "ferry " + o.Version, Engine: relayPages{r.engine, r.usage}, History: s.history, Timeline: s.history.Timeline(),
+		Capture: captureOf(r, s.settings), Since: s.self.since, UsageSince: r.usage.since, Logger: o.Logger,
+		Affected: func(ctx context.Context, b operator.Ban) (operator.Affected, error) { return s.bans.affected(ctx, &b) },
 	}
-	if a.relay.fastPath != nil {
-		r.FastPath = a.relay.fastPath
+	if r.fastPath != nil {
+		pages.FastPath = r.fastPath
 	}
-	return r
+	return pages
 }
 
 func captureOf(r *localRelay, s *settings) admin.CaptureFunc {

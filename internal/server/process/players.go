@@ -16,11 +16,11 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
-	"github.com/ferryrelay/ferry/internal/server/operator/ban"
 	"github.com/ferryrelay/ferry/internal/server/operator/history"
 	"github.com/ferryrelay/ferry/internal/server/players/hooks"
 	"github.com/ferryrelay/ferry/internal/server/players/identity"
@@ -36,18 +36,11 @@ type players struct {
 	// planned is the policy that a reload prepares, or in force; guarded by settings.asking.
 	planned *policy
 
-	bans   *atomic.Pointer[ban.List] // set before the first call; nil: there are none
-	relay  counter                   // set before the first call; nil in an API process
-	rates  rates
-	leases leases // of an API process
+	rates rates // with the relay in this process
 
 	sender         *hooks.Webhooks      // nil until webhooks are configured; guarded by settings.asking
 	senderSettings webhookSettings      // of sender; guarded by settings.asking
 	newSender      chan *hooks.Webhooks // capacity 1: a new sender, for run
-}
-
-type counter interface {
-	Projects(ctx context.Context, names ...string) ([]privateapi.ProjectUsage, error)
 }
 
 // newPlayers returns players with the policy of the settings. It reads the files of
@@ -58,28 +51,12 @@ func newPlayers(c *config.Config, mode Mode, log *slog.Logger) (*players, error)
 	if err != nil {
 		return nil, err
 	}
-	guard, err := quota.NewGuard(quota.Config{Usage: p.usage, Logger: log})
-	if err != nil {
-		return nil, err
-	}
-	p.policy.Store(&policy{verifier: verifier, guard: guard})
+	p.policy.Store(&policy{verifier: verifier, guard: quota.NewGuard(log)})
 	if p.planned, _, err = p.nextPolicy(c); err != nil {
 		return nil, err
 	}
 	p.setPolicy(p.planned)
 	return p, nil
-}
-
-func (p *players) usage(ctx context.Context, project string) (quota.Usage, error) {
-	if p.mode == API {
-		return p.leases.usage(ctx, project)
-	}
-	all, err := p.relay.Projects(ctx, project)
-	u := quota.Usage{BytesPerSecond: p.rates.of(project)}
-	for _, t := range all {
-		u.Allocations, u.Players = t.Allocations, t.Players
-	}
-	return u, err
 }
 
 // admitOnRelay checks quotas when the relay in this process reserves. It is exact for
@@ -94,16 +71,36 @@ func (p *players) hasBandwidthQuotas() bool { return p.policy.Load().metered }
 
 func (p *players) allowedRegions(t alloc.Tenant) []string { return p.policy.Load().regions[t.Project] }
 
+// admission decides on the reservations of a service.
+type admission struct {
+	players *players
+	bans    *banKeeper
+	usage   quota.Source
+}
+
+// newAdmission counts what projects use at the relay of this process, or without one in the stores.
+func newAdmission(p *players, b *banKeeper, r *localRelay, stores *redisstore.Stores) *admission {
+	if r == nil {
+		return &admission{p, b, leases{stores}.usage}
+	}
+	return &admission{p, b, func(ctx context.Context, project string) (quota.Usage, error) {
+		all, err := r.engine.Private().Projects(ctx, project)
+		u := quota.Usage{BytesPerSecond: p.rates.of(project)}
+		for _, t := range all {
+			u.Allocations, u.Players = t.Allocations, t.Players
+		}
+		return u, err
+	}}
+}
+
 // admit is called before each reservation. It checks bans and quotas first, since they need no
 // call.
-func (p *players) admit(ctx context.Context, a alloc.AdmissionRequest) error {
-	if p.bans != nil {
-		if err := p.bans.Load().Refuses(a.Caller); err != nil {
-			return err
-		}
+func (d *admission) admit(ctx context.Context, a alloc.AdmissionRequest) error {
+	if err := d.bans.list.Load().Refuses(a.Caller); err != nil {
+		return err
 	}
-	t := p.policy.Load()
-	if err := t.guard.Admit(ctx, a); err != nil {
+	t := d.players.policy.Load()
+	if err := t.guard.Admit(ctx, a, d.usage); err != nil {
 		return err
 	}
 	if t.admission != nil {
@@ -154,15 +151,12 @@ func (p *players) subscribe(s *events.Stream, d *history.Directory) {
 	})
 }
 
-// run runs the verifier, the webhooks and the rates until ctx ends. Events that were
+// run runs the verifier and the webhooks until ctx ends. Events that were
 // queued before webhooks were turned off are still sent.
 func (p *players) run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	all.Go(func() { p.policy.Load().verifier.Run(ctx) })
-	if p.mode.hasRelay() && p.mode.hasAPI() {
-		all.Go(func() { p.rates.run(ctx, p.hasBandwidthQuotas, p.relay.Projects) })
-	}
 	select {
 	case w := <-p.newSender:
 		all.Go(func() { w.Run(ctx) })
@@ -170,11 +164,13 @@ func (p *players) run(ctx context.Context) {
 	}
 }
 
-// close releases the admission. It must be called after the last call of admit.
-func (p *players) close() {
+// closeAfter releases the admission program when ctx ends, which is after the last call.
+func (p *players) closeAfter(ctx context.Context) error {
+	<-ctx.Done()
 	if a := p.policy.Load().admission; a != nil {
 		a.Close()
 	}
+	return nil
 }
 
 func issuerWarnings(c *config.Config) (all []string) {

@@ -94,7 +94,7 @@ func TestIssuerOfItsOwn(t *testing.T) {
 		t.Errorf("without the issuer's keys: %d", got)
 	}
 	there.Unlock()
-	testkit.Within(t, time.Minute, "the keys", func() bool { return r.players.policy.Load().verifier.Stats().Keyless == 0 })
+	testkit.Within(t, time.Minute, "the keys", func() bool { return r.api.players.policy.Load().verifier.Stats().Keyless == 0 })
 	if got := status(good); got != 201 {
 		t.Errorf("with the issuer's keys: %d", got)
 	}
@@ -264,11 +264,11 @@ func TestCountsOfPlayers(t *testing.T) {
 		Issuer: "https://id.example.org", Audience: []string{"game"}, JWKSURL: "https://127.0.0.1:1/jwks",
 		Project: "p", Environment: "e",
 	}}
-	next, _, err := r.players.nextPolicy(&c)
+	next, _, err := r.api.players.nextPolicy(&c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.players.setPolicy(next)
+	r.api.players.setPolicy(next)
 	_, after := fetch(t, r.AdminURL()+"/metrics")
 	wants(after, map[string]bool{
 		"ferry_webhook_waiting 0": true, `ferry_webhook_dropped_total{reason="full"} 0`: true,

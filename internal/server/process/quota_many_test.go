@@ -71,7 +71,7 @@ func TestQuotaHoldsAfterAdmission(t *testing.T) {
 	r := start(t, o)
 	tenant := alloc.Tenant{Project: "game"}
 	for range 200 {
-		if err := r.players.admit(t.Context(), alloc.AdmissionRequest{Caller: alloc.Caller{Tenant: tenant}}); err != nil {
+		if err := r.api.admission.admit(t.Context(), alloc.AdmissionRequest{Caller: alloc.Caller{Tenant: tenant}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -87,7 +87,7 @@ func TestQuotaHoldsAfterAdmission(t *testing.T) {
 	if admitted != 50 {
 		t.Errorf("%d admitted; the quota is 50", admitted)
 	}
-	if st := r.players.stats().Quota; st.Refused[quota.RefusedAllocations] != 150 {
+	if st := r.api.players.stats().Quota; st.Refused[quota.RefusedAllocations] != 150 {
 		t.Errorf("%+v", st)
 	}
 }

@@ -96,7 +96,7 @@ func TestQuotaAfterRestart(t *testing.T) {
 			tickets[i].Server = after.Listeners()[0].Addr
 		}
 		bind(t, tickets[0], 1)
-		used, err := after.players.usage(t.Context(), "game")
+		used, err := after.api.admission.usage(t.Context(), "game")
 		if err != nil || used.Allocations != 1 || used.Players != 1 {
 			t.Errorf("%+v: one is back: %+v, %v", quota, used, err)
 		}
@@ -104,10 +104,10 @@ func TestQuotaAfterRestart(t *testing.T) {
 		if !refusedByQuota(t, after) {
 			t.Errorf("%+v: both are back, and there is room", quota)
 		}
-		if used, err := after.players.usage(t.Context(), "game"); err != nil || used.Allocations != 2 || used.Players != 2 {
+		if used, err := after.api.admission.usage(t.Context(), "game"); err != nil || used.Allocations != 2 || used.Players != 2 {
 			t.Errorf("%+v: both are back: %+v, %v", quota, used, err)
 		}
-		if used, err := after.players.usage(t.Context(), "other"); err != nil || used.Allocations != 0 {
+		if used, err := after.api.admission.usage(t.Context(), "other"); err != nil || used.Allocations != 0 {
 			t.Errorf("another project: %+v, %v", used, err)
 		}
 	}
@@ -141,7 +141,7 @@ func TestFleetQuotaAfterRestart(t *testing.T) {
 		bind(t, tickets[i], 1)
 	}
 	testkit.Within(t, time.Minute, "the quota", func() bool {
-		used, err := a.players.usage(t.Context(), "game")
+		used, err := a.api.admission.usage(t.Context(), "game")
 		return err == nil && used.Players == 2 && used.Allocations == 2
 	})
 	testkit.Within(t, time.Minute, "a refusal", func() bool {
@@ -159,19 +159,13 @@ func TestFleetQuotaWithoutStore(t *testing.T) {
 	c.Quotas = []config.Quota{{Project: "game", Players: 2}}
 	a := start(t, options(c, API))
 	admit := func() error {
-		return a.players.admit(t.Context(), alloc.AdmissionRequest{Caller: alloc.Caller{Tenant: alloc.Tenant{Project: "game"}}})
+		return a.api.admission.admit(t.Context(), alloc.AdmissionRequest{Caller: alloc.Caller{Tenant: alloc.Tenant{Project: "game"}}})
 	}
 	testkit.Within(t, time.Minute, "the store", func() bool { return admit() == nil })
 	k.redis.Kill()
 	testkit.Within(t, time.Minute, "a refusal", func() bool { return errors.Is(admit(), alloc.ErrStoreUnavailable) })
 	k.redis.Restart()
 	testkit.Within(t, time.Minute, "an empty store", func() bool { return admit() == nil })
-}
-
-type idleRelay struct{}
-
-func (idleRelay) Projects(context.Context, ...string) ([]privateapi.ProjectUsage, error) {
-	return nil, nil
 }
 
 // TestBandwidthQuota: a project that relays more than it may gets nothing new
@@ -185,7 +179,6 @@ func TestBandwidthQuota(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.relay = idleRelay{}
 		var all atomic.Pointer[[]privateapi.ProjectUsage]
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -205,7 +198,7 @@ func TestBandwidthQuota(t *testing.T) {
 		}
 		admitted := func(want bool) {
 			t.Helper()
-			err := p.policy.Load().guard.Admit(ctx, alloc.AdmissionRequest{Caller: alloc.Caller{Tenant: alloc.Tenant{Project: "game"}}})
+			err := p.admitOnRelay("game", 0, 0)
 			if want != (err == nil) || !want && !errors.Is(err, alloc.ErrProjectQuota) {
 				t.Errorf("Admit: %v at %d bytes per second", err, p.rates.of("game"))
 			}
@@ -335,11 +328,11 @@ func TestRegionsOfProject(t *testing.T) {
 		t.Errorf("regions %v, %v", all, err)
 	}
 	c.Quotas[0].Regions = []string{"mars", c.Region}
-	next, _, err := r.players.nextPolicy(&c)
+	next, _, err := r.api.players.nextPolicy(&c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.players.setPolicy(next)
+	r.api.players.setPolicy(next)
 	a, err := r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1})
 	if err != nil || a.Region != c.Region {
 		t.Errorf("after the reload: %v, %v", a.Region, err)

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/engine/fastpath"
@@ -29,15 +30,21 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/host/machine"
 	"github.com/ferryrelay/ferry/internal/server/host/memory"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
+	"github.com/ferryrelay/ferry/internal/server/operator/history"
 )
 
 // localRelay is the relay of this process: the data plane with its transports and processors, the
 // watches of the machine below it, and the files from which the next run continues. Its fields are
 // fixed by newLocalRelay.
 type localRelay struct {
-	opts *Options
+	opts   *Options
+	events *events.Stream
 
 	engine         *engine.Server
+	players        advertised.Relay // the engine with what players reach
+	history        *history.History
+	usage          *usageKeeper
+	codes          *localCodes // nil: a fleet has them
 	drain          *drainer
 	dtls           *dtls.Records
 	websocket      *websocket.Transport // nil: no WebSocket
@@ -52,11 +59,11 @@ type localRelay struct {
 	hostLosses     hostLosses
 }
 
-// newLocalRelay opens the UDP sockets and the files. The hooks may be called once run is.
-// A relay that is never run must be closed.
-func newLocalRelay(o *Options, hooks engine.Hooks, drains *events.Topic[events.Drain],
-	offer *privateapi.Handover) (_ *localRelay, err error) {
-	r := &localRelay{opts: o, processors: newProcessors(&o.Config, goScheduler())}
+// newLocalRelay opens the UDP sockets and the files, and takes over from another process, if there is one. The
+// API listens at api, invalid if there is none. A relay that is never run must be closed.
+func newLocalRelay(o *Options, stream *events.Stream, d *history.Directory, p *players, from *takeover,
+	api netip.AddrPort) (_ *localRelay, err error) {
+	r := &localRelay{opts: o, events: stream, processors: newProcessors(&o.Config, goScheduler())}
 	if err := r.processors.check(); err != nil {
 		return nil, err
 	}
@@ -69,8 +76,8 @@ func newLocalRelay(o *Options, hooks engine.Hooks, drains *events.Topic[events.D
 	identity := engine.Identity{
 		Master: o.Identity.Master, Relay: o.Identity.Relay, Epoch: engine.DefaultEpoch, Boot: rand.Uint64() | 1,
 	}
-	if offer != nil {
-		identity.Boot, cfg.Private.Handover = offer.Boot, offer
+	if from != nil {
+		identity.Boot, cfg.Private.Handover = from.offer.Boot, from.offer
 	}
 	cfg.Sockets.Workers, cfg.Sockets.WorkerCPUs = r.processors.workers, r.processors.cpus
 	if len(cfg.Sockets.WorkerCPUs) > 0 {
@@ -79,7 +86,13 @@ func newLocalRelay(o *Options, hooks engine.Hooks, drains *events.Topic[events.D
 		o.Logger.Info("workers are pinned", "worker_cpus", string(o.Config.WorkerCPUs), "steering_by_cpu",
 			cfg.Sockets.SteerByCPU, "because", why)
 	}
-	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger, cfg.Hooks = r.maxAllocations, r.seats(&o.Config), o.Logger, hooks
+	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger, cfg.Hooks = r.maxAllocations, r.seats(&o.Config), o.Logger, stream.RelayHooks()
+	cfg.Hooks.Admit = p.admitOnRelay
+	cfg.Hooks.OnCode = func(e engine.CodeEvent) { // for each answer with the code of a host: the first one is news
+		if d.KeepCode(e.Host, e.Code) {
+			stream.Code.Publish(e)
+		}
+	}
 	if err := r.addTransports(&cfg); err != nil {
 		return nil, err
 	}
@@ -92,8 +105,23 @@ func newLocalRelay(o *Options, hooks engine.Hooks, drains *events.Topic[events.D
 		return nil, errors.Join(udpError(cfg.Listen, err), r.closeSessionFile())
 	}
 	r.logStateReport()
-	r.drain = &drainer{relay: r.engine, defaults: drainDefaults(&o.Config), changes: drains, log: o.Logger}
+	if r.players, err = r.advertised(api); err != nil {
+		return nil, errors.Join(err, r.engine.Close(), r.closeSessionFile())
+	}
+	r.drain = &drainer{relay: r.engine, defaults: drainDefaults(&o.Config), changes: &stream.Drain, log: o.Logger}
 	r.foreign = foreign.NewWatch(r.engine.Addrs(), o.Logger)
+	r.history = history.New(history.Config{
+		Directory: d, Relay: r.engine, MaxContent: o.Config.MaxContent, RecoverFor: r.recoverFor, Logger: o.Logger,
+	})
+	r.usage = newUsageKeeper(o.UsageFile, time.Now(), r.engine, o.Logger)
+	if from == nil { // else another process still writes the file
+		if err := r.usage.load(); err != nil {
+			return nil, errors.Join(err, r.engine.Close(), r.closeSessionFile())
+		}
+	}
+	if o.Mode.hasAPI() {
+		r.codes = newLocalCodes(r.engine, d, o.Logger)
+	}
 	return r, nil
 }
 
@@ -120,9 +148,23 @@ func fastPathConfig(c *config.Config) fastpath.Config {
 	return fast
 }
 
+// newService completes the configuration with this relay alone.
+func (r *localRelay) newService(cfg alloc.ServiceConfig, s *settings) (*alloc.Service, error) {
+	region, endpoints := r.opts.Config.Region, r.players.Endpoints
+	cfg.Relay, cfg.Store, cfg.KeepCode = r.players, r.codes, r.engine.Private().KeepCode
+	cfg.HasRoom = func(_ string, seats int) bool { return r.hasRoom(s.current().Config, seats) }
+	cfg.Regions = []alloc.Region{{
+		ID: region, Description: region, QoSAddress: qosAddress(endpoints), WebSocketURL: placement.WebSocketURL(endpoints),
+	}}
+	return alloc.NewService(cfg)
+}
+
 func (r *localRelay) subscribe(s *events.Stream) {
 	s.LargeMessage.Subscribe(r.logLargeMessage)
 	s.End.Subscribe(r.restart.countLost)
+	if r.codes != nil {
+		r.codes.subscribe(s)
+	}
 }
 
 // prepare is a [prepare] for the limits of the relay, which are valid as settings.

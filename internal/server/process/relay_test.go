@@ -144,13 +144,13 @@ func TestCodesComeBack(t *testing.T) {
 		return problem.Status
 	}
 	once(t, in, func(r running) {
-		if s, p := status(r), r.status().metrics(); s != 503 || p.Awaited != 1 || p.Lost != 0 || !p.Storing {
+		if s, p := status(r), r.operator.status.metrics(); s != 503 || p.Awaited != 1 || p.Lost != 0 || !p.Storing {
 			t.Errorf("within the window: %d, %+v", s, p)
 		}
 	})
 	once(t, func(o *Options) { in(o); o.Config.RecoverFor = 250 * time.Millisecond }, func(r running) {
-		testkit.Within(t, time.Minute, "it is certain", func() bool { return r.status().metrics().Lost != 0 && status(r) == 404 })
-		if s, p := status(r), r.status().metrics(); s != 404 || p.Awaited != 0 || p.Lost != 1 {
+		testkit.Within(t, time.Minute, "it is certain", func() bool { return r.operator.status.metrics().Lost != 0 && status(r) == 404 })
+		if s, p := status(r), r.operator.status.metrics(); s != 404 || p.Awaited != 0 || p.Lost != 1 {
 			t.Errorf("after it: %d, %+v", s, p)
 		}
 	})
@@ -164,7 +164,7 @@ func TestFreshIdentity(t *testing.T) {
 	} {
 		o.Identity, o.Logger = options(o.Config, o.Mode).Identity, slog.New(slog.DiscardHandler)
 		r := start(t, o)
-		if p := r.status().metrics(); p.Awaited != 0 || p.Storing {
+		if p := r.operator.status.metrics(); p.Awaited != 0 || p.Storing {
 			t.Errorf("%+v", p)
 		}
 	}
@@ -332,7 +332,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 			defer conn.Close()
 		}
 		_, err := r.caller(secret).Regions(t.Context())
-		if n := r.status().metrics().EvictedAddress; err != nil || (n > 0) != limited {
+		if n := r.operator.status.metrics().EvictedAddress; err != nil || (n > 0) != limited {
 			t.Errorf("mode %d: %v, %d evicted", mode, err, n)
 		}
 	}

@@ -74,7 +74,7 @@ func TestReloadIssuers(t *testing.T) {
 		c.Issuers = []config.Issuer{fetched, trustedIssuer("stays", firstKey)}
 		c.ServerPerMinute = 1_000_000 // The callers never pause.
 	})
-	testkit.Within(t, time.Minute, "the keys", func() bool { return r.players.policy.Load().verifier.Stats().Keyless == 0 })
+	testkit.Within(t, time.Minute, "the keys", func() bool { return r.api.players.policy.Load().verifier.Stats().Keyless == 0 })
 	stays, moves := minted(t, "stays", firstKey, "anna"), minted(t, "moves", secondKey, "bert")
 	if !allowed(t, r.running, stays) || allowed(t, r.running, moves) {
 		t.Fatal("a trusted issuer is refused, or another one is accepted")
@@ -185,7 +185,7 @@ func TestReloadQuotas(t *testing.T) {
 	if err := allocate(); err != nil {
 		t.Errorf("the third of three: %v", err)
 	}
-	if got := r.players.policy.Load().guard.Stats().Refused[quota.RefusedAllocations]; got != 1 {
+	if got := r.api.players.policy.Load().guard.Stats().Refused[quota.RefusedAllocations]; got != 1 {
 		t.Errorf("%d refusals are counted, want 1", got)
 	}
 	r.file.Quotas = []config.Quota{{Project: "game", Inactive: true}}
@@ -239,9 +239,9 @@ func TestReloadHooks(t *testing.T) {
 	if got := allocate(); got != http.StatusForbidden {
 		t.Errorf("whom the program refuses: %d", got)
 	}
-	asked := r.players.policy.Load().admission
+	asked := r.api.players.policy.Load().admission
 	r.reload(t)
-	if r.players.policy.Load().admission != asked {
+	if r.api.players.policy.Load().admission != asked {
 		t.Error("a program that stays was forgotten")
 	}
 	r.file.Tokens = []config.Token{{Secret: secret, Project: "game", Environment: "test", Player: "anna", Kind: "player"}}
@@ -262,7 +262,7 @@ func TestReloadHooks(t *testing.T) {
 	r.file.AdmissionURL, r.file.WebhookURL = "", ""
 	put(hookSecret)
 	r.reload(t)
-	if got := allocate(); got != 0 || r.players.policy.Load().webhooks != nil {
+	if got := allocate(); got != 0 || r.api.players.policy.Load().webhooks != nil {
 		t.Errorf("without admission_url: %d", got)
 	}
 	r.file.WebhookURL = program.URL + "/events"
@@ -283,7 +283,7 @@ func TestReloadPlayersRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	stays, comes := minted(t, "stays", firstKey, "anna"), minted(t, "comes", secondKey, "bert")
-	in := r.players.policy.Load()
+	in := r.api.players.policy.Load()
 	for want, change := range map[string]func(*config.Config){
 		"issuers[1]":          func(c *config.Config) { c.Issuers = append(c.Issuers, config.Issuer{Issuer: "x"}) },
 		"at least 32 bytes":   func(c *config.Config) { c.Issuers = append(c.Issuers, trustedIssuer("x", "short-key-hush")) },
@@ -303,7 +303,7 @@ func TestReloadPlayersRefused(t *testing.T) {
 		if !errors.Is(err, admin.ErrRefused) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush") {
 			t.Errorf("%v, want %q", err, want)
 		}
-		if r.players.policy.Load() != in || !allowed(t, r.running, stays) || allowed(t, r.running, comes) ||
+		if r.api.players.policy.Load() != in || !allowed(t, r.running, stays) || allowed(t, r.running, comes) ||
 			r.shown("player_per_minute") != "60" {
 			t.Errorf("%s: something has changed", want)
 		}

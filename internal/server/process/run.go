@@ -33,17 +33,18 @@ func (a *App) Run(ctx context.Context) error {
 		return ErrAlreadyRun
 	}
 	defer close(a.life.done)
-	if a.takeover != nil {
-		if err := a.takeover.receive(ctx, a.relay, a.usage.load, a.bans.load); err != nil {
-			return errors.Join(err, a.parts.free())
-		}
+	err := a.handover.receive(ctx)
+	if err == nil && a.handover.from != nil {
+		err = a.operator.status.bans.load() // The process before this one may have changed the file.
+	}
+	if err != nil {
+		return errors.Join(err, a.parts.free())
 	}
 	serving, end := context.WithCancel(ctx)
 	defer end()
 	defer context.AfterFunc(a.life.quit, end)()
-	err := a.parts.run(serving)
+	err = a.parts.run(serving)
 	a.operator.flight.Stop()
-	a.players.close()
 	switch {
 	case a.handover.to() != nil:
 		return a.handover.finish(ctx)
@@ -54,23 +55,23 @@ func (a *App) Run(ctx context.Context) error {
 }
 
 // runReady publishes that the process is ready, when it is, and ends that first of all.
-func (a *App) runReady(ctx context.Context) error {
+func (a *App) runReady(ctx context.Context, ready *readiness, stream *events.Stream) error {
 	var awake bool
 	if a.relay != nil {
 		awake = a.relay.wake(ctx)
 	} else {
 		awake = a.frontEnd.wake(ctx)
 	}
-	if awake && a.store != nil {
-		if err := checkRegions(ctx, a.store, a.opts.Mode, a.opts.Config.Region); err != nil {
+	if awake && ready.store != nil {
+		if err := checkRegions(ctx, ready.store, a.opts.Mode, a.opts.Config.Region); err != nil {
 			return err
 		}
 	}
 	if awake {
-		a.events.Ready.Publish(events.Ready{AdminURL: a.AdminURL()})
+		stream.Ready.Publish(events.Ready{AdminURL: a.AdminURL()})
 	}
 	<-ctx.Done()
-	a.ready.serving.Store(false)
+	ready.serving.Store(false)
 	a.opts.Logger.Info("stopping")
 	return nil
 }

@@ -29,8 +29,8 @@ func TestDrainRunsDry(t *testing.T) {
 	if err := r.relay.drain.Drain(t.Context(), engine.DrainConfig{}); err != nil {
 		t.Fatal(err)
 	}
-	if !errors.Is(r.ready.check(), errDraining) {
-		t.Errorf("ready: %v", r.ready.check())
+	if !errors.Is(r.handover.ready.check(), errDraining) {
+		t.Errorf("ready: %v", r.handover.ready.check())
 	}
 	var problem *api.Problem
 	if err := r.allocate(t); !errors.As(err, &problem) || problem.Status != 503 {
@@ -59,7 +59,7 @@ func TestUndrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := errors.Join(
-		r.relay.drain.Drain(t.Context(), engine.DrainConfig{}), r.relay.drain.Undrain(t.Context()), r.allocate(t), r.ready.check(),
+		r.relay.drain.Drain(t.Context(), engine.DrainConfig{}), r.relay.drain.Undrain(t.Context()), r.allocate(t), r.handover.ready.check(),
 	); err != nil {
 		t.Errorf("after a drain that was undone: %v", err)
 	}

@@ -9,7 +9,7 @@ import (
 	"os"
 
 	"github.com/ferryrelay/ferry/internal/privateapi"
-	"github.com/ferryrelay/ferry/internal/server/operator/history"
+	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/upgrade"
 )
 
@@ -18,14 +18,15 @@ type takeover struct {
 	offer   *privateapi.Handover // of its relay
 	links   []*os.File           // to the processes that keep WebSockets
 	history *os.File             // the pipe from which its history comes; nil: there is none
-	codes   *localCodes          // of this process; set before receive
 	log     *slog.Logger
 
 	relay io.Reader   // the state of its relay; set by receive
 	state handedState // set by receive
 }
 
-func newTakeover(parent *upgrade.Parent, log *slog.Logger) (*takeover, error) {
+// newTakeover returns what the parent hands over, nil without one. The stream gets the event that the
+// matches go on.
+func newTakeover(parent *upgrade.Parent, stream *events.Stream, log *slog.Logger) (*takeover, error) {
 	if parent == nil {
 		return nil, nil
 	}
@@ -44,14 +45,14 @@ func newTakeover(parent *upgrade.Parent, log *slog.Logger) (*takeover, error) {
 		t.links = append(t.links, f)
 	}
 	t.history = parent.Take(historyFile)
-	o.OnResume = t.resume
+	o.OnResume = func() { stream.Resume.Publish(events.Resume{}) }
 	o.Receive = func(context.Context) (io.Reader, error) { return t.relay, nil }
 	return t, nil
 }
 
 // receive waits until the process before this one has stopped, passes what that has written
-// last to the transports of this one, and loads the files that it had.
-func (t *takeover) receive(ctx context.Context, to *localRelay, loads ...func() error) error {
+// last to the relay of this one, and loads the file that it had.
+func (t *takeover) receive(ctx context.Context, to *localRelay) error {
 	if err := t.parent.Prepared(); err != nil {
 		return err
 	}
@@ -76,28 +77,14 @@ func (t *takeover) receive(ctx context.Context, to *localRelay, loads ...func() 
 	if err != nil {
 		return fmt.Errorf("upgrade: %w", err)
 	}
-	for _, load := range loads {
-		if err := load(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return to.usage.load()
 }
 
-// resume is called when the matches of the process before this one go on.
-func (t *takeover) resume() {
-	t.codes.restore(t.state.Migrating)
+// resume ends the process before this one, whose matches go on.
+func (t *takeover) resume(codes *localCodes) {
+	codes.restore(t.state.Migrating)
 	if err := t.parent.Serving(); err != nil {
 		t.log.Warn("upgrade: the process before this one does not end", "error", err)
 	}
-	t.log.Info("upgrade: this process has taken over", "allocations", t.codes.relay.Stats().Allocations)
-}
-
-func (t *takeover) readHistory(to *history.History) {
-	if t.history == nil {
-		return
-	}
-	if err := to.TakeOver(t.history); err != nil {
-		t.log.Warn("upgrade: what happened to allocations before is not known", "error", err)
-	}
+	t.log.Info("upgrade: this process has taken over", "allocations", codes.relay.Stats().Allocations)
 }

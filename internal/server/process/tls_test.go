@@ -56,7 +56,7 @@ func TestCertificateIsRenewed(t *testing.T) {
 	log := new(testkit.LogBuffer)
 	o := options(c, Serve)
 	o.Logger = slog.New(slog.NewTextHandler(log, nil))
-	r := startChanged(t, o, func(a *App) { a.certificates.every = 5 * time.Millisecond })
+	r := startChanged(t, o, func(a *App) { a.operator.status.certificates.every = 5 * time.Millisecond })
 	shown := func() int64 {
 		t.Helper()
 		conn, err := tls.Dial("tcp", r.api.addr().String(), &tls.Config{InsecureSkipVerify: true})

@@ -16,9 +16,9 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/privateapi"
+	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/host/memory"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
-	"github.com/ferryrelay/ferry/internal/server/operator/history"
 	"github.com/ferryrelay/ferry/internal/server/upgrade"
 )
 
@@ -52,13 +52,12 @@ func xdpName(ifindex int) string { return "xdp " + strconv.Itoa(ifindex) }
 // before asking are fixed by its creation.
 type handover struct {
 	opts    *Options
+	from    *takeover // what was handed over to this process; nil: nothing
 	relay   *localRelay
-	codes   *localCodes
-	history *history.History
-	ports   map[string]*net.TCPListener // by the names of their files
-	ready   func() error                // why the process accepts no requests, nil if it does
-	parents error                       // why no process can replace this one, nil if one can
-	stop    func()                      // begins the end of Run
+	ports   ports
+	ready   *readiness
+	parents error  // why no process can replace this one, nil if one can
+	stop    func() // begins the end of Run
 
 	asking sync.Mutex // one upgrade at a time; taken before mu
 	mu     sync.Mutex // guards child
@@ -78,6 +77,36 @@ type handedState struct {
 	Sessions  dtls.Handover   // of dtls.Records.HandOver
 	Held      json.RawMessage // of websocket.Handover.Detach
 	Migrating []migratingCode
+}
+
+func newHandover(o *Options, from *takeover, r *localRelay, p ports, ready *readiness, stop func()) *handover {
+	h := &handover{opts: o, from: from, relay: r, ports: p, ready: ready, stop: stop, given: make(chan struct{})}
+	if from == nil { // else a process was replaced here before
+		h.parents = upgrade.CheckParents()
+	}
+	return h
+}
+
+func (h *handover) subscribe(s *events.Stream) {
+	s.Resume.Subscribe(func(events.Resume) { h.from.resume(h.relay.codes) })
+}
+
+// receive takes over from another process, if there is one, before the parts run.
+func (h *handover) receive(ctx context.Context) error {
+	if h.from == nil {
+		return nil
+	}
+	return h.from.receive(ctx, h.relay)
+}
+
+// readHistory reads what happened before, if another process hands over.
+func (h *handover) readHistory(context.Context) {
+	if h.from == nil || h.from.history == nil {
+		return
+	}
+	if err := h.relay.history.TakeOver(h.from.history); err != nil {
+		h.opts.Logger.Warn("upgrade: what happened to allocations before is not known", "error", err)
+	}
 }
 
 // to returns the process that takes over, nil if there is none.
@@ -117,9 +146,9 @@ func (h *handover) start(ctx context.Context) (operator.UpgradeResult, error) {
 		return operator.UpgradeResult{}, h.parents
 	case h.to() != nil:
 		return operator.UpgradeResult{}, errors.New("another upgrade is under way")
-	case h.ready() == errDraining:
+	case h.ready.check() == errDraining:
 		return operator.UpgradeResult{}, errors.New("the relay drains")
-	case h.ready() != nil:
+	case h.ready.check() != nil:
 		return operator.UpgradeResult{}, errNotReady
 	}
 	offer, err := h.relay.engine.Private().PrepareHandOver(ctx)
@@ -247,7 +276,7 @@ func (h *handover) endRelay() bool {
 		h.state.Held, h.err = ws.Handover().Detach(h.ours)
 	}
 	h.err = errors.Join(h.err, h.relay.engine.Private().HandOver(ctx, h.to()))
-	h.state.Migrating = h.codes.migrating.codes(h.codes.Store)
+	h.state.Migrating = h.relay.codes.migrating.codes(h.relay.codes.Store)
 	return true
 }
 
@@ -299,7 +328,7 @@ func (h *handover) finish(ctx context.Context) error {
 		return h.err
 	}
 	var last sync.WaitGroup
-	last.Go(func() { _ = h.history.HandOver(h.historyTo) }) // The new process logs what it lacks.
+	last.Go(func() { _ = h.relay.history.HandOver(h.historyTo) }) // The new process logs what it lacks.
 	defer last.Wait()
 	ws := h.relay.websocket
 	if ws == nil {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -53,8 +55,51 @@ func openPort(parent *upgrade.Parent, name string, addr netip.AddrPort) (*net.TC
 	return l, nil
 }
 
-// newWeb serves a listener, with plain HTTP if secure is nil. The handler may be set later,
-// before run.
+// ports are the TCP listeners of a process, by the names of the files with which another one takes them
+// over.
+type ports map[string]*net.TCPListener
+
+// openPorts opens the ports of the mode. A relay of a fleet has that of the API for WebSockets alone.
+func openPorts(o *Options) (ports, error) {
+	addrs := map[string]netip.AddrPort{adminFile: o.Config.Admin.AddrPort}
+	if o.Mode.hasAPI() || o.Config.WebSocket {
+		addrs[apiFile] = o.Config.HTTP.AddrPort
+	}
+	open := make(ports)
+	for _, name := range slices.Sorted(maps.Keys(addrs)) {
+		l, err := openPort(o.Parent, name, addrs[name])
+		if err != nil {
+			return open, err
+		}
+		open[name] = l
+	}
+	return open, nil
+}
+
+// close closes what no server has closed.
+func (p ports) close() {
+	for _, l := range p {
+		_ = l.Close()
+	}
+}
+
+// addr returns the address of a port, invalid if there is no such port.
+func (p ports) addr(name string) netip.AddrPort {
+	if p[name] == nil {
+		return netip.AddrPort{}
+	}
+	return p[name].Addr().(*net.TCPAddr).AddrPort()
+}
+
+// url returns the address of a port, empty if there is no such port.
+func (p ports) url(name string, secure bool) string {
+	if p[name] == nil {
+		return ""
+	}
+	return urlOf(secure, p.addr(name))
+}
+
+// newWeb serves a listener, with plain HTTP if secure is nil.
 //
 // HTTP/2 is off: its handlers outlive their connection, so the
 // shutdown could not wait for them, and calls this small gain nothing from it.
@@ -87,7 +132,14 @@ func (w *web) scheme() string {
 	return "http"
 }
 
-func (w *web) url() string { return w.scheme() + "://" + w.addr().String() }
+func (w *web) url() string { return urlOf(w.tls, w.addr()) }
+
+func urlOf(secure bool, addr netip.AddrPort) string {
+	if secure {
+		return "https://" + addr.String()
+	}
+	return "http://" + addr.String()
+}
 
 func (w *web) part(name string) part {
 	return part{name: name, run: w.serve, free: func() error { return w.listener.Close() }}
@@ -233,7 +285,7 @@ func (a *App) Listeners() []Listener {
 	if a.member != nil {
 		all = append(all, Listener{"cluster", a.member.cluster.Addr()})
 	}
-	return append(all, Listener{"admin", a.operator.web.addr()})
+	return append(all, Listener{"admin", a.operator.port.web.addr()})
 }
 
 // URL returns the address of the API's port with its scheme, empty if there is
@@ -246,7 +298,7 @@ func (a *App) URL() string {
 }
 
 // AdminURL returns the address of the admin pages.
-func (a *App) AdminURL() string { return a.operator.web.url() }
+func (a *App) AdminURL() string { return a.operator.port.web.url() }
 
 // Summary names all addresses in one line: udp=…,… http=… cluster=… admin=…, as
 // far as they exist.

@@ -260,7 +260,7 @@ func TestWebSocketAddress(t *testing.T) {
 			return json.Unmarshal([]byte(body), &found) == nil && found.Total == 1
 		})
 		addr := netip.MustParseAddr(want)
-		got, err := d.bans.affected(t.Context(), &operator.Ban{Prefix: netip.PrefixFrom(addr, addr.BitLen())})
+		got, err := d.operator.status.bans.affected(t.Context(), &operator.Ban{Prefix: netip.PrefixFrom(addr, addr.BitLen())})
 		if err != nil || got != (operator.Affected{WebSockets: 1}) {
 			t.Errorf("%q: a ban ends %+v, %v", from, got, err)
 		}
@@ -462,7 +462,7 @@ func TestProxyProtocolYields(t *testing.T) {
 	if got := d.regions(t, "203.0.113.8"); got != 401 {
 		t.Errorf("status %d", got)
 	}
-	if n := d.status().metrics().EvictedTotal; n != 1 {
+	if n := d.operator.status.metrics().EvictedTotal; n != 1 {
 		t.Errorf("%d connections ended for the call", n)
 	}
 }

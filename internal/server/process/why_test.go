@@ -125,7 +125,7 @@ func TestWhy(t *testing.T) {
 			y.Players[0].ID != joiner.ID.String() || !strings.HasPrefix(y.Players[0].Because, "it plays") {
 			t.Errorf("by code: %+v", y)
 		}
-		player := r.history.PlayerOf(joiner.ID)
+		player := r.operator.status.history.PlayerOf(joiner.ID)
 		if _, found := fetch(t, r.AdminURL()+"/matches?q="+url.QueryEscape(player)); player == "" || !strings.Contains(found, host.ID.String()) {
 			t.Errorf("matches of player %q: %s", player, found)
 		}
@@ -390,11 +390,11 @@ func TestProjectTimeline(t *testing.T) {
 			t.Error("an unknown token was accepted")
 		}
 	}
-	got := r.history.Timeline().OfProject("game", 1)
+	got := r.operator.status.history.Timeline().OfProject("game", 1)
 	if len(got) != 1 || got[0].Kind.String() != "call refused" || got[0].Count != 3 || !strings.HasPrefix(got[0].Reason, "join: 404 ") {
 		t.Errorf("refused calls: %+v", got)
 	}
-	if got := r.history.Timeline().OfProject("", 1); len(got) != 0 {
+	if got := r.operator.status.history.Timeline().OfProject("", 1); len(got) != 0 {
 		t.Errorf("events of no project: %+v", got)
 	}
 	if err := r.relay.engine.End(t.Context(), host.ID); err != nil {
@@ -403,7 +403,7 @@ func TestProjectTimeline(t *testing.T) {
 	testkit.Within(t, time.Minute, "the end in the timeline",
 		func() bool { return slices.Contains(timeline("game"), host.ID.String()+" ended") })
 	testkit.Within(t, time.Minute, "the host to be forgotten", func() bool {
-		return r.history.Len() == 2 // of the joiner, and of the other project
+		return r.operator.status.history.Len() == 2 // of the joiner, and of the other project
 	})
 }
 
@@ -481,7 +481,7 @@ func TestWhyAfterRestart(t *testing.T) {
 	if y.Player != name || name == "" || len(y.Players) != 2 || y.Players[0].Player != name {
 		t.Errorf("the names are lost: %+v, want player %q", y, name)
 	}
-	if events := r.history.Timeline().OfProject("game", 10); len(events) == 0 {
+	if events := r.operator.status.history.Timeline().OfProject("game", 10); len(events) == 0 {
 		t.Error("the project has no events")
 	}
 	r.expect(one.ID.String(), "it plays: bound, and linked", func() { alive(); hostClient.relay(one.ID) })

@@ -27,8 +27,8 @@ type Config struct {
 	// Stats and Probe are of the relay. Nil: the process has none.
 	Stats func() engine.Stats
 	Probe func(context.Context) error
-	// Nodes returns the processes of the fleet, or only this one.
-	Nodes func(context.Context) (operator.Nodes, error)
+	// Nodes returns the processes of the fleet, or only this one, whose relay has the load.
+	Nodes func(context.Context, operator.Load) (operator.Nodes, error)
 	// Summaries returns the summaries of relays of the fleet by their ids, of a process without a
 	// relay.
 	Summaries func(ctx context.Context, relays []string) map[string]operator.Summary
@@ -255,7 +255,7 @@ func (c *collector) addRelay(ctx context.Context, s *Sample) {
 
 func (c *collector) askFleet(ctx context.Context) {
 	f := FleetState{At: time.Now()}
-	nodes, err := c.cfg.Nodes(ctx)
+	nodes, err := c.cfg.Nodes(ctx, operator.Load{})
 	if err != nil {
 		f.Error = err.Error()
 	}
@@ -313,12 +313,13 @@ func (c *collector) state(ctx context.Context) FleetState {
 		return f
 	}
 	f = FleetState{At: last.At, Nodes: []FleetNode{}}
-	nodes, err := c.cfg.Nodes(ctx)
+	summary := summaryOf(&last)
+	nodes, err := c.cfg.Nodes(ctx, summary.Load)
 	if err != nil {
 		f.Error = err.Error()
 	}
 	for _, n := range nodes.Nodes {
-		f.Nodes = append(f.Nodes, fleetNode(n, map[string]operator.Summary{c.cfg.Relay: summaryOf(&last)}))
+		f.Nodes = append(f.Nodes, fleetNode(n, map[string]operator.Summary{c.cfg.Relay: summary}))
 	}
 	return f
 }

@@ -40,7 +40,7 @@ func newConsole(t *testing.T) (*Console, *atomic.Int64) {
 				FastPath: engine.FastPathCounts{Datagrams: n}}
 		},
 		Probe: func(context.Context) error { return nil },
-		Nodes: func(context.Context) (operator.Nodes, error) {
+		Nodes: func(context.Context, operator.Load) (operator.Nodes, error) {
 			return operator.Nodes{Nodes: []operator.Node{{ID: "n"}}}, nil
 		},
 		Matches:    func(context.Context) (int, error) { return 1, nil },
@@ -189,7 +189,7 @@ func TestFleet(t *testing.T) {
 	}
 	cfg := c.cfg
 	cfg.Stats, cfg.Relay = nil, ""
-	cfg.Nodes = func(context.Context) (operator.Nodes, error) {
+	cfg.Nodes = func(context.Context, operator.Load) (operator.Nodes, error) {
 		return operator.Nodes{Nodes: []operator.Node{{ID: "host", Role: "api"}, {ID: "a"}, {ID: "b"}, {ID: "silent"}}}, nil
 	}
 	cfg.Summaries = func(_ context.Context, relays []string) map[string]operator.Summary {

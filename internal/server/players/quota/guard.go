@@ -27,38 +27,24 @@ type Usage struct {
 	BytesPerSecond       int64
 }
 
-type Config struct {
-	// Limits are those of each project that has any. The map is not changed.
-	Limits map[string]Limits
-	// Usage returns what a project uses. It is called for projects with limits
-	// only, from many goroutines. Required where there are limits. If it fails, the
-	// reservation is refused.
-	Usage  func(ctx context.Context, project string) (Usage, error)
-	Logger *slog.Logger
-}
+// Source returns what a project uses. An error means that it is not known.
+type Source func(ctx context.Context, project string) (Usage, error)
 
 // Guard refuses reservations beyond the limits of a project. It does not change,
 // but for the counts: [Guard.With] returns one with other limits.
 type Guard struct {
 	limits map[string]Limits
-	usage  func(context.Context, string) (Usage, error)
 	log    *slog.Logger
 	counts *counts // shared with the guards that it was made of
 }
 
-// NewGuard returns a guard, or an error for limits without Usage.
-func NewGuard(cfg Config) (*Guard, error) {
-	g := &Guard{
-		usage: cfg.Usage, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), counts: new(counts),
-	}
-	return g.With(cfg.Limits)
+// NewGuard returns a guard without limits. A nil log discards.
+func NewGuard(log *slog.Logger) *Guard {
+	return &Guard{log: cmp.Or(log, slog.New(slog.DiscardHandler)), counts: new(counts)}
 }
 
 // With returns a guard with other limits that counts on. The map is not changed.
 func (g *Guard) With(limits map[string]Limits) (*Guard, error) {
-	if len(limits) > 0 && g.usage == nil {
-		return nil, fmt.Errorf("quota: limits of %d projects without a Usage function", len(limits))
-	}
 	for project, l := range limits {
 		if project == "" || l.Allocations < 0 || l.Players < 0 || l.BytesPerSecond < 0 {
 			return nil, fmt.Errorf("quota: project %q: a project has a name, and no limit is negative", project)
@@ -70,15 +56,15 @@ func (g *Guard) With(limits map[string]Limits) (*Guard, error) {
 }
 
 // Admit reports whether a may be reserved: nil, or alloc.ErrProjectQuota,
-// alloc.ErrProjectInactive, or an alloc.ErrUnavailable if the usage is unknown. Calls at
-// the same time see the same usage, see [Guard.Check].
-func (g *Guard) Admit(ctx context.Context, a alloc.AdmissionRequest) error {
+// alloc.ErrProjectInactive, or an alloc.ErrUnavailable if the usage is unknown, which is read for
+// projects with limits only. Calls at the same time see the same usage, see [Guard.Check].
+func (g *Guard) Admit(ctx context.Context, a alloc.AdmissionRequest, usage Source) error {
 	project := a.Caller.Tenant.Project
 	l := g.limits[project]
 	if l.Inactive || l == (Limits{}) {
 		return g.Check(project, Usage{})
 	}
-	u, err := g.usage(ctx, project)
+	u, err := usage(ctx, project)
 	if err != nil {
 		g.counts.unknown.Add(1)
 		g.log.Debug("quota: usage unknown; the reservation is refused", "project", project, "error", err)

@@ -15,11 +15,9 @@ func ask(project string) alloc.AdmissionRequest {
 func TestGuard(t *testing.T) {
 	use := Usage{}
 	var fails error
-	g, err := NewGuard(Config{
-		Limits: map[string]Limits{
-			"a": {Allocations: 3}, "p": {Players: 2}, "b": {BytesPerSecond: 100}, "off": {Inactive: true}, "free": {},
-		},
-		Usage: func(context.Context, string) (Usage, error) { return use, fails },
+	source := func(context.Context, string) (Usage, error) { return use, fails }
+	g, err := NewGuard(nil).With(map[string]Limits{
+		"a": {Allocations: 3}, "p": {Players: 2}, "b": {BytesPerSecond: 100}, "off": {Inactive: true}, "free": {},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +38,7 @@ func TestGuard(t *testing.T) {
 		{"unknown", Usage{Allocations: 1 << 30}, nil},
 	} {
 		use = c.use
-		if err := g.Admit(t.Context(), ask(c.project)); !errors.Is(err, c.want) || err == nil != (c.want == nil) {
+		if err := g.Admit(t.Context(), ask(c.project), source); !errors.Is(err, c.want) || err == nil != (c.want == nil) {
 			t.Errorf("%s with %+v: %v, want %v", c.project, c.use, err, c.want)
 		}
 	}
@@ -48,7 +46,7 @@ func TestGuard(t *testing.T) {
 	for project, want := range map[string]error{
 		"a": alloc.ErrUnavailable, "off": alloc.ErrProjectInactive, "free": nil, "unknown": nil,
 	} {
-		if err := g.Admit(t.Context(), ask(project)); !errors.Is(err, want) || err == nil != (want == nil) {
+		if err := g.Admit(t.Context(), ask(project), source); !errors.Is(err, want) || err == nil != (want == nil) {
 			t.Errorf("%s with an unknown usage: %v, want %v", project, err, want)
 		}
 	}
@@ -57,14 +55,12 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-func TestGuardRefusesConfig(t *testing.T) {
-	usage := func(context.Context, string) (Usage, error) { return Usage{}, nil }
-	for name, cfg := range map[string]Config{
-		"no source of usage": {Limits: map[string]Limits{"a": {Players: 1}}},
-		"negative":           {Limits: map[string]Limits{"a": {Players: -1}}, Usage: usage},
-		"no name":            {Limits: map[string]Limits{"": {Players: 1}}, Usage: usage},
+func TestGuardRefusesLimits(t *testing.T) {
+	for name, limits := range map[string]map[string]Limits{
+		"negative": {"a": {Players: -1}},
+		"no name":  {"": {Players: 1}},
 	} {
-		if _, err := NewGuard(cfg); err == nil {
+		if _, err := NewGuard(nil).With(limits); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
@@ -73,11 +69,8 @@ func TestGuardRefusesConfig(t *testing.T) {
 // TestWith: other limits count from the next reservation on, and the counts of
 // refusals go on; limits that cannot be are refused.
 func TestWith(t *testing.T) {
-	use := Usage{Allocations: 5}
-	first, err := NewGuard(Config{
-		Limits: map[string]Limits{"a": {Allocations: 3}},
-		Usage:  func(context.Context, string) (Usage, error) { return use, nil },
-	})
+	source := func(context.Context, string) (Usage, error) { return Usage{Allocations: 5}, nil }
+	first, err := NewGuard(nil).With(map[string]Limits{"a": {Allocations: 3}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +92,7 @@ func TestWith(t *testing.T) {
 		{"second", second, "a", nil}, {"second", second, "b", alloc.ErrProjectQuota},
 		{"without limits", third, "a", nil}, {"without limits", third, "b", nil},
 	} {
-		if err := c.guard.Admit(t.Context(), ask(c.project)); !errors.Is(err, c.want) {
+		if err := c.guard.Admit(t.Context(), ask(c.project), source); !errors.Is(err, c.want) {
 			t.Errorf("%s, %s: %v, want %v", c.name, c.project, err, c.want)
 		}
 	}
