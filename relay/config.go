@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
@@ -159,25 +157,4 @@ func webSocketEndpoint(base *url.URL) (alloc.ServerEndpoint, error) {
 		e.Port = uint16(port)
 	}
 	return e, nil
-}
-
-func (c *Config) region(endpoints []alloc.ServerEndpoint) alloc.Region {
-	r := alloc.Region{ID: cmp.Or(c.Engine.Region, "default")}
-	r.Description = r.ID
-	for _, e := range endpoints {
-		address := net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port)))
-		switch e.ConnectionType {
-		case "udp":
-			r.QoSAddress = cmp.Or(r.QoSAddress, address)
-		case "ws", "wss":
-			r.WebSocketURL = cmp.Or(r.WebSocketURL, e.ConnectionType+"://"+address+"/")
-		}
-	}
-	return r
-}
-
-// idleTimeout is longer than the engine waits for the session's player.
-func (c *Config) idleTimeout(least time.Duration) time.Duration {
-	longest := max(c.Engine.Timeouts.Idle, c.Engine.Timeouts.HostAlone, c.Engine.Timeouts.Receive)
-	return min(max(least, longest+time.Second), 24*time.Hour)
 }

@@ -112,41 +112,19 @@ func (r *Relay) open() (engine.Identity, error) {
 }
 
 func (r *Relay) addTransports(id alloc.RelayID) (err error) {
-	if r.cfg.DTLS != nil {
-		c := *r.cfg.DTLS
-		c.Idle = cmp.Or(c.Idle, r.cfg.idleTimeout(time.Minute))
-		if c.Sessions == nil && r.dir != nil && r.cfg.Engine.Recovery.Window >= 0 {
-			if r.sessions, err = dtls.OpenSessionFile(dtls.SessionFileConfig{
-				Path: r.dir.Sessions(), Relay: id, MaxSessions: c.MaxSessions, OnError: r.onSessionError,
-			}); err != nil {
-				return err
-			}
-			c.Sessions = r.sessions
-		}
-		records, err := dtls.New(c)
-		if err != nil {
+	d := r.cfg.DTLS
+	if d != nil && d.Sessions == nil && r.dir != nil && r.cfg.Engine.Recovery.Window >= 0 {
+		if r.sessions, err = dtls.OpenSessionFile(dtls.SessionFileConfig{
+			Path: r.dir.Sessions(), Relay: id, MaxSessions: d.MaxSessions, OnError: r.onSessionError,
+		}); err != nil {
 			return err
 		}
-		r.cfg.Engine.Records = records
+		c := *d
+		c.Sessions, d = r.sessions, &c
 	}
-	if r.cfg.WebSocket != nil {
-		c := *r.cfg.WebSocket
-		c.IdleTimeout = cmp.Or(c.IdleTimeout, r.cfg.idleTimeout(websocket.DefaultIdleTimeout))
-		if idle := r.cfg.Engine.Timeouts.Idle; c.PingInterval == 0 && idle > 0 {
-			c.PingInterval = min(idle/3, maxPingInterval)
-		}
-		if r.websocket, err = websocket.New(c); err != nil {
-			return err
-		}
-		all := r.cfg.Engine.Transports
-		r.cfg.Engine.Transports = append(all[:len(all):len(all)], r.websocket)
-	}
-	return nil
+	_, r.websocket, err = advertised.AddTransports(&r.cfg.Engine, d, r.cfg.WebSocket)
+	return err
 }
-
-// maxPingInterval is how often a silent WebSocket is pinged at least, whatever the idle time-out,
-// so that NAT and proxies keep its connection.
-const maxPingInterval = 20 * time.Second
 
 func (r *Relay) onSessionError(err error) {
 	r.log.Error("session file: cannot be written; DTLS sessions will not outlive this process", "error", err)
@@ -171,7 +149,7 @@ func (r *Relay) buildService(endpoints []alloc.ServerEndpoint) (err error) {
 		c.KeepCode = r.engine.Private().KeepCode
 	}
 	if len(c.Regions) == 0 && c.LiveRegions == nil {
-		c.Regions = []alloc.Region{r.cfg.region(endpoints)}
+		c.Regions = []alloc.Region{advertised.Region(cmp.Or(r.cfg.Engine.Region, "default"), endpoints)}
 	}
 	c.MaxConnections = cmp.Or(c.MaxConnections, r.cfg.Engine.MaxConnections)
 	c.BindTimeout = cmp.Or(c.BindTimeout, r.cfg.Engine.Timeouts.Bind)

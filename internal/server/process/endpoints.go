@@ -234,15 +234,6 @@ func isPublic(ip netip.Addr) bool {
 	return ip.IsGlobalUnicast() && !ip.IsPrivate() && !shared.Contains(ip)
 }
 
-func qosAddress(endpoints []alloc.ServerEndpoint) string {
-	for _, e := range endpoints {
-		if e.ConnectionType == "udp" {
-			return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port)))
-		}
-	}
-	return ""
-}
-
 // advertised returns the relay with its endpoints, which refuses reservations when memory is short. The port
 // of the API is at api, invalid if there is none.
 func (r *localRelay) advertised(api netip.AddrPort) (advertised.Relay, error) {

@@ -20,6 +20,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
 	"github.com/ferryrelay/ferry/internal/privateapi"
+	"github.com/ferryrelay/ferry/internal/server/advertised"
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/players/quota"
@@ -50,7 +51,7 @@ func newMember(s *status, summary func() operator.Summary) (_ *member, err error
 	m.node = placement.Node{
 		Relay: o.Identity.Relay, Boot: r.restart.boot,
 		Region: c.Region, Description: cmp.Or(c.RegionDescription, c.Region),
-		QoSAddress: qosAddress(r.players.Endpoints), Endpoints: r.players.Endpoints,
+		QoSAddress: advertised.Region("", r.players.Endpoints).QoSAddress, Endpoints: r.players.Endpoints,
 		Version: o.Version, Capabilities: placement.Capabilities(), RecoverFor: c.RecoverFor,
 	}
 	if m.announcer, err = placement.NewAnnouncer(placement.AnnouncerConfig{

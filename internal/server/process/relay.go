@@ -150,12 +150,9 @@ func fastPathConfig(c *config.Config) fastpath.Config {
 
 // newService completes the configuration with this relay alone.
 func (r *localRelay) newService(cfg alloc.ServiceConfig, s *settings) (*alloc.Service, error) {
-	region, endpoints := r.opts.Config.Region, r.players.Endpoints
 	cfg.Relay, cfg.Store, cfg.KeepCode = r.players, r.codes, r.engine.Private().KeepCode
 	cfg.HasRoom = func(_ string, seats int) bool { return r.hasRoom(s.current().Config, seats) }
-	cfg.Regions = []alloc.Region{{
-		ID: region, Description: region, QoSAddress: qosAddress(endpoints), WebSocketURL: placement.WebSocketURL(endpoints),
-	}}
+	cfg.Regions = []alloc.Region{advertised.Region(r.opts.Config.Region, r.players.Endpoints)}
 	return alloc.NewService(cfg)
 }
 
