@@ -167,11 +167,11 @@ func (a *App) build(open ports) error {
 	if a.relay != nil {
 		a.addRelay(callers)
 	}
-	bans, err := newBanKeeper(o, a.relay, stores, a.settings)
+	bans, err := newBans(o, a.relay, stores, a.settings)
 	if err != nil {
 		return err
 	}
-	a.parts.add(part{name: "bans", run: bans.run})
+	a.parts.add(part{name: "bans", run: bans.Run})
 	self := self{opts: o, since: a.life.began, ready: ready, url: open.url(apiFile, hasTLS(&o.Config))}
 	if mode == API {
 		if a.frontEnd, err = newFrontEnd(o, stores, self.announcement); err != nil {
@@ -247,7 +247,7 @@ func (a *App) subscribe(e *events.Stream, s *status, page *console.Console, m *m
 		a.member.subscribe(e)
 	}
 	s.players.subscribe(e, s.history.Directory)
-	s.bans.subscribe(e)
+	s.bans.Subscribe(e)
 	e.Call.Subscribe(func(c events.Call) { m.OnRequest(c.Name, c.Status, c.Took) })
 	if a.opts.OnReady != nil {
 		e.Ready.Subscribe(func(events.Ready) { a.opts.OnReady() })

@@ -1,17 +1,12 @@
 package process
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,7 +16,6 @@ import (
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
-	"github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/operator/ban"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
@@ -433,96 +427,6 @@ func TestBanFleet(t *testing.T) {
 	}
 	testkit.Eventually(t, "the relay has none", holds(relay, 0))
 	testkit.Eventually(t, "the other API process has none", holds(b, 0))
-}
-
-// stuckStore accepts a ban when free is closed.
-type stuckStore struct {
-	banStore
-	asked, free chan struct{}
-}
-
-func (s *stuckStore) Bans(context.Context) ([]redisstore.Ban, uint64, error) { return nil, 1, nil }
-
-func (s *stuckStore) SetBan(context.Context, string, string, time.Time, int) error {
-	close(s.asked)
-	<-s.free
-	return nil
-}
-
-// TestBanStoreSlow: while a ban waits for the store, the bans can be read, the relay applies them, and another
-// change ends with its own time-out.
-func TestBanStoreSlow(t *testing.T) {
-	t.Parallel()
-	store := &stuckStore{asked: make(chan struct{}), free: make(chan struct{})}
-	k, err := newBanKeeper(&Options{Logger: slog.New(slog.DiscardHandler)}, nil, nil, new(settings))
-	if err != nil {
-		t.Fatal(err)
-	}
-	k.store = store
-	b := operator.Ban{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Since: time.Now(), Until: time.Now().Add(time.Hour)}
-	added := make(chan error)
-	go func() { _, err := k.Add(context.Background(), b); added <- err }()
-	<-store.asked
-	var done atomic.Int32
-	go func() {
-		k.List()
-		k.apply(t.Context())
-		done.Add(1)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		defer cancel()
-		if err := k.Remove(ctx, "0"); !errors.Is(err, alloc.ErrUnavailable) {
-			t.Errorf("Remove: %v", err)
-		}
-		done.Add(1)
-	}()
-	testkit.Eventually(t, "nothing else waits for the store", func() bool { return done.Load() == 2 })
-	close(store.free)
-	if err := <-added; err != nil {
-		t.Error(err)
-	}
-}
-
-// bannedMatches is a relay with two matches of a banned player, who also plays in another one.
-type bannedMatches struct{}
-
-func (bannedMatches) SetBannedSources([]netip.Prefix) {}
-
-func (bannedMatches) Allocations(context.Context, engine.Filter, uint32, int) ([]engine.Allocation, uint32, error) {
-	return []engine.Allocation{
-		{ID: proto.AllocationID{1}, Role: alloc.RoleHost}, {ID: proto.AllocationID{2}, Role: alloc.RoleHost},
-		{ID: proto.AllocationID{3}, Role: alloc.RoleJoiner}, {ID: proto.AllocationID{4}, Role: alloc.RoleJoiner},
-	}, 0, nil
-}
-
-func (bannedMatches) Kick(_ context.Context, id proto.AllocationID) error {
-	switch id[0] {
-	case 1, 2:
-		return engine.ErrKickHost
-	case 4:
-		return alloc.ErrNotFound // It has just left.
-	}
-	return nil
-}
-
-func (bannedMatches) End(context.Context, proto.AllocationID) error { return nil }
-
-// TestBanLog: a ban writes one line about all allocations that it ends.
-func TestBanLog(t *testing.T) {
-	t.Parallel()
-	var log testkit.LogBuffer
-	k, err := newBanKeeper(&Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, nil, nil, new(settings))
-	if err != nil {
-		t.Fatal(err)
-	}
-	k.relay = bannedMatches{}
-	b := operator.Ban{Player: "ann", Project: "game", Environment: "live", Since: time.Now()}
-	b.Until = b.Since.Add(time.Hour)
-	if _, err := k.Add(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
-	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `subject="player ann of game/live" allocations=3`) {
-		t.Errorf("the log:\n%s", got)
-	}
 }
 
 // TestBanFile: the file of bans is refused if it is damaged, since the operator relies on it.

@@ -17,6 +17,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/host/machine"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/server/operator/bans"
 	"github.com/ferryrelay/ferry/internal/server/operator/console"
 	"github.com/ferryrelay/ferry/internal/server/operator/history"
 )
@@ -54,7 +55,7 @@ type status struct {
 	certificates *certificates
 	accepting    *accepting
 	players      *players
-	bans         *banKeeper
+	bans         *bans.Keeper
 	history      *history.History
 	relay        *localRelay
 	api          *apiServer

@@ -174,7 +174,7 @@ func (s *status) relayConfig() *admin.RelayConfig {
 	pages := &admin.RelayConfig{
 		Title: "ferry " + o.Version, Engine: relayPages{r.engine, r.usage}, History: s.history, Timeline: s.history.Timeline(),
 		Capture: captureOf(r, s.settings), Since: s.self.since, UsageSince: r.usage.since, Logger: o.Logger,
-		Affected: func(ctx context.Context, b operator.Ban) (operator.Affected, error) { return s.bans.affected(ctx, &b) },
+		Affected: func(ctx context.Context, b operator.Ban) (operator.Affected, error) { return s.bans.Affected(ctx, &b) },
 	}
 	if r.fastPath != nil {
 		pages.FastPath = r.fastPath

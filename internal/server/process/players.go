@@ -21,6 +21,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
+	"github.com/ferryrelay/ferry/internal/server/operator/bans"
 	"github.com/ferryrelay/ferry/internal/server/operator/history"
 	"github.com/ferryrelay/ferry/internal/server/players/hooks"
 	"github.com/ferryrelay/ferry/internal/server/players/identity"
@@ -74,12 +75,38 @@ func (p *players) allowedRegions(t alloc.Tenant) []string { return p.policy.Load
 // admission decides on the reservations of a service.
 type admission struct {
 	players *players
-	bans    *banKeeper
+	bans    *bans.Keeper
 	usage   quota.Source
 }
 
+// newBans returns the bans of a process with this relay, nil if there is none, and the stores of its fleet,
+// nil without one.
+func newBans(o *Options, r *localRelay, stores *redisstore.Stores, s *settings) (*bans.Keeper, error) {
+	cfg := bans.Config{
+		Writes: true, File: o.BanFile, Anonymous: o.Mode == Dev, Logger: o.Logger,
+		Tokens: func() (all []httpapi.Token) {
+			now := s.current()
+			for i := range now.Tokens {
+				token, _ := apiToken(&now.Tokens[i]) // Check returns the error.
+				all = append(all, token)
+			}
+			return all
+		},
+	}
+	if r != nil {
+		cfg.Relay = r.engine
+		if r.websocket != nil {
+			cfg.WebSocket = r.websocket
+		}
+	}
+	if stores != nil {
+		cfg.Store, cfg.Writes, cfg.File = stores, o.Mode == API, ""
+	}
+	return bans.New(cfg)
+}
+
 // newAdmission counts what projects use at the relay of this process, or without one in the stores.
-func newAdmission(p *players, b *banKeeper, r *localRelay, stores *redisstore.Stores) *admission {
+func newAdmission(p *players, b *bans.Keeper, r *localRelay, stores *redisstore.Stores) *admission {
 	if r == nil {
 		return &admission{p, b, leases{stores}.usage}
 	}
@@ -96,7 +123,7 @@ func newAdmission(p *players, b *banKeeper, r *localRelay, stores *redisstore.St
 // admit is called before each reservation. It checks bans and quotas first, since they need no
 // call.
 func (d *admission) admit(ctx context.Context, a alloc.AdmissionRequest) error {
-	if err := d.bans.list.Load().Refuses(a.Caller); err != nil {
+	if err := d.bans.Refuses(a.Caller); err != nil {
 		return err
 	}
 	t := d.players.policy.Load()

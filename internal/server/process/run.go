@@ -35,7 +35,7 @@ func (a *App) Run(ctx context.Context) error {
 	defer close(a.life.done)
 	err := a.handover.receive(ctx)
 	if err == nil && a.handover.from != nil {
-		err = a.operator.status.bans.load() // The process before this one may have changed the file.
+		err = a.operator.status.bans.Load() // The process before this one may have changed the file.
 	}
 	if err != nil {
 		return errors.Join(err, a.parts.free())

@@ -260,7 +260,7 @@ func TestWebSocketAddress(t *testing.T) {
 			return json.Unmarshal([]byte(body), &found) == nil && found.Total == 1
 		})
 		addr := netip.MustParseAddr(want)
-		got, err := d.operator.status.bans.affected(t.Context(), &operator.Ban{Prefix: netip.PrefixFrom(addr, addr.BitLen())})
+		got, err := d.operator.status.bans.Affected(t.Context(), &operator.Ban{Prefix: netip.PrefixFrom(addr, addr.BitLen())})
 		if err != nil || got != (operator.Affected{WebSockets: 1}) {
 			t.Errorf("%q: a ban ends %+v, %v", from, got, err)
 		}

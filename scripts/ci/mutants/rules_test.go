@@ -1263,8 +1263,8 @@ var rules = []mutant{
 	{
 		rule: "a banned player is refused",
 		in:   "internal/server/process",
-		old:  `if err := d.bans.list.Load().Refuses(a.Caller); err != nil {`,
-		now:  `if err := d.bans.list.Load().Refuses(a.Caller); false && err != nil {`,
+		old:  `if err := d.bans.Refuses(a.Caller); err != nil {`,
+		now:  `if err := d.bans.Refuses(a.Caller); false && err != nil {`,
 		by:   killer{"./internal/server/process", "TestBanPlayer", ""},
 	},
 	{

@@ -1,4 +1,6 @@
-package process
+// Package bans keeps the bans of one process, in a file or in the store of its fleet, and applies them to
+// its relay.
+package bans
 
 import (
 	"cmp"
@@ -23,7 +25,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/fleet/redisstore"
-	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/ban"
@@ -35,37 +36,43 @@ import (
 // other processes.
 const bansEvery = 2 * time.Second
 
-type banStore interface {
+type Store interface {
 	SetBan(ctx context.Context, id, text string, until time.Time, most int) error
 	RestoreBans(ctx context.Context, all []redisstore.Ban, number uint64) (bool, error)
 	DeleteBan(ctx context.Context, id string) (bool, error)
 	Bans(ctx context.Context) (bans []redisstore.Ban, number uint64, err error)
 }
 
-type bannedRelay interface {
+type Relay interface {
 	SetBannedSources([]netip.Prefix)
 	Allocations(context.Context, engine.Filter, uint32, int) ([]engine.Allocation, uint32, error)
 	Kick(context.Context, proto.AllocationID) error
 	End(context.Context, proto.AllocationID) error
 }
 
-type bannedWebSocket interface {
+type WebSocket interface {
 	SetBannedSources([]netip.Prefix)
 	ConnectionsFrom(netip.Prefix) int
 }
 
-// banKeeper keeps and applies the bans of this process: of its API, and of its relay. Its fields
-// are fixed before run. Any goroutine may call its methods.
-type banKeeper struct {
-	store     banStore // nil: this process alone has the bans
-	writes    bool     // this process may change them
-	file      string   // without a store; empty: the bans end with the process
-	relay     bannedRelay
-	websocket bannedWebSocket // nil: there is none
-	tokens    func() []config.Token
-	anonymous bool // players need no token
-	log       *slog.Logger
-	now       func() time.Time
+// Config says where the bans are, and to what they apply.
+type Config struct {
+	Store     Store     // nil: this process alone has the bans
+	Writes    bool      // this process may change them
+	File      string    // without a store; empty: the bans end with the process
+	Relay     Relay     // nil: there is none
+	WebSocket WebSocket // nil: there is none
+	// Tokens returns the static tokens in force, and Anonymous says that players need none.
+	Tokens    func() []httpapi.Token
+	Anonymous bool
+	Logger    *slog.Logger
+}
+
+// Keeper keeps and applies the bans of this process: of its API, and of its relay. Any goroutine may call
+// its methods.
+type Keeper struct {
+	cfg Config
+	now func() time.Time
 
 	list atomic.Pointer[ban.List]
 
@@ -118,31 +125,18 @@ func openBans(file string) ([]operator.Ban, error) {
 	return all, nil
 }
 
-// newBanKeeper creates the keeper of a process with this relay, nil if there is none, and the store of
-// its fleet, nil without one. It reads the file.
-func newBanKeeper(o *Options, r *localRelay, store *redisstore.Stores, s *settings) (*banKeeper, error) {
-	k := &banKeeper{
-		log: o.Logger, now: time.Now, writes: true, began: time.Now(), anonymous: o.Mode == Dev,
-		tokens:   func() []config.Token { return s.current().Config.Tokens },
-		changing: newGate(), applying: newGate(), applied: map[string]bool{},
+// New returns a keeper with the bans of the file.
+func New(cfg Config) (*Keeper, error) {
+	k := &Keeper{
+		cfg: cfg, now: time.Now, began: time.Now(), changing: newGate(), applying: newGate(), applied: map[string]bool{},
 		again: map[string]bool{}, due: make(chan struct{}, 1),
 	}
-	if r != nil {
-		k.relay = r.engine
-		if r.websocket != nil {
-			k.websocket = r.websocket
-		}
-	}
-	if store != nil {
-		k.store, k.writes = store, o.Mode == API
-	} else {
-		k.file = o.BanFile
-	}
-	return k, k.load()
+	return k, k.Load()
 }
 
-func (k *banKeeper) load() error {
-	all, err := openBans(k.file)
+// Load reads the file again, before Run.
+func (k *Keeper) Load() error {
+	all, err := openBans(k.cfg.File)
 	if err != nil {
 		return err
 	}
@@ -154,21 +148,24 @@ func (k *banKeeper) load() error {
 	return nil
 }
 
+// Refuses returns an error for a caller who is banned.
+func (k *Keeper) Refuses(c alloc.Caller) error { return k.list.Load().Refuses(c) }
+
 // put makes these the bans. Callers are in changing.
-func (k *banKeeper) put(all []operator.Ban) {
+func (k *Keeper) put(all []operator.Ban) {
 	list := ban.NewList(all, k.now())
 	k.list.Store(list)
 	prefixes := list.Prefixes()
-	if k.relay != nil {
-		k.relay.SetBannedSources(prefixes)
+	if k.cfg.Relay != nil {
+		k.cfg.Relay.SetBannedSources(prefixes)
 	}
-	if k.websocket != nil {
-		k.websocket.SetBannedSources(prefixes)
+	if k.cfg.WebSocket != nil {
+		k.cfg.WebSocket.SetBannedSources(prefixes)
 	}
 }
 
-// run applies bans until ctx ends. The relay stops after it.
-func (k *banKeeper) run(ctx context.Context) error {
+// Run applies bans until ctx ends. The relay stops after it.
+func (k *Keeper) Run(ctx context.Context) error {
 	k.refresh(ctx)
 	next := periodic.Next(bansEvery)
 	for {
@@ -184,9 +181,9 @@ func (k *banKeeper) run(ctx context.Context) error {
 	}
 }
 
-// subscribe has a ban applied again when its player binds what another process reserved before it knew of the
+// Subscribe has a ban applied again when its player binds what another process reserved before it knew of the
 // ban, or what came back after a restart.
-func (k *banKeeper) subscribe(s *events.Stream) {
+func (k *Keeper) Subscribe(s *events.Stream) {
 	s.Bind.Subscribe(func(e engine.BindEvent) {
 		id, banned := k.list.Load().BanOf(e.Player)
 		if !banned {
@@ -202,19 +199,19 @@ func (k *banKeeper) subscribe(s *events.Stream) {
 	})
 }
 
-func (k *banKeeper) refresh(ctx context.Context) {
+func (k *Keeper) refresh(ctx context.Context) {
 	if k.changing.enter(ctx) != nil {
 		return
 	}
 	defer k.changing.leave()
 	all := k.list.Load().All()
-	if k.store != nil {
+	if k.cfg.Store != nil {
 		read, err := k.readStore(ctx, all)
 		if err == nil {
 			all = read
 		}
 		if k.noteRead(err) && ctx.Err() == nil {
-			k.log.Warn("the bans of the fleet cannot be read: those that were read last apply", "error", err)
+			k.cfg.Logger.Warn("the bans of the fleet cannot be read: those that were read last apply", "error", err)
 		}
 	}
 	now := k.now()
@@ -225,7 +222,7 @@ func (k *banKeeper) refresh(ctx context.Context) {
 }
 
 // noteRead records that the store was read, and reports whether that has failed for the first time.
-func (k *banKeeper) noteRead(err error) bool {
+func (k *Keeper) noteRead(err error) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	first := err != nil && !k.failed
@@ -237,8 +234,8 @@ func (k *banKeeper) noteRead(err error) bool {
 
 // readStore returns the bans of the store. A store that has lost changes, as an older copy has, gets
 // those that this process knows, if it may write; until then they apply besides those of the store.
-func (k *banKeeper) readStore(ctx context.Context, known []operator.Ban) ([]operator.Ban, error) {
-	stored, number, err := k.store.Bans(ctx)
+func (k *Keeper) readStore(ctx context.Context, known []operator.Ban) ([]operator.Ban, error) {
+	stored, number, err := k.cfg.Store.Bans(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -262,7 +259,7 @@ func (k *banKeeper) readStore(ctx context.Context, known []operator.Ban) ([]oper
 		k.number = number
 		return all, nil
 	}
-	if k.writes {
+	if k.cfg.Writes {
 		if err := k.restore(ctx, missing, number); err != nil {
 			return nil, err
 		}
@@ -273,8 +270,8 @@ func (k *banKeeper) readStore(ctx context.Context, known []operator.Ban) ([]oper
 // sync returns the bans of the store after or before a change by this process: so it knows the number
 // of the change, and that of a store that has lost some is not taken for a new one. It returns known
 // without a store, or if that does not answer.
-func (k *banKeeper) sync(ctx context.Context, known []operator.Ban) []operator.Ban {
-	if k.store == nil {
+func (k *Keeper) sync(ctx context.Context, known []operator.Ban) []operator.Ban {
+	if k.cfg.Store == nil {
 		return known
 	}
 	if all, err := k.readStore(ctx, known); err == nil {
@@ -285,7 +282,7 @@ func (k *banKeeper) sync(ctx context.Context, known []operator.Ban) []operator.B
 
 // restore writes the bans again that the store has lost. Until that succeeds, here or in another API
 // process, the number of the store is too low, and the next refresh tries again.
-func (k *banKeeper) restore(ctx context.Context, missing []operator.Ban, number uint64) error {
+func (k *Keeper) restore(ctx context.Context, missing []operator.Ban, number uint64) error {
 	all := make([]redisstore.Ban, len(missing))
 	for i := range missing {
 		var err error
@@ -293,9 +290,9 @@ func (k *banKeeper) restore(ctx context.Context, missing []operator.Ban, number 
 			return err
 		}
 	}
-	done, err := k.store.RestoreBans(ctx, all, number)
+	done, err := k.cfg.Store.RestoreBans(ctx, all, number)
 	if done {
-		k.log.Warn("the store is empty or an older copy: bans that it had lost were written again, and bans that were removed may be back",
+		k.cfg.Logger.Warn("the store is empty or an older copy: bans that it had lost were written again, and bans that were removed may be back",
 			"lost", len(missing))
 	}
 	return err
@@ -312,12 +309,12 @@ func sameBans(a, b []operator.Ban) bool {
 	return !slices.ContainsFunc(b, func(b operator.Ban) bool { return !ids[b.ID] })
 }
 
-func (k *banKeeper) write(ctx context.Context, b *operator.Ban) error {
+func (k *Keeper) write(ctx context.Context, b *operator.Ban) error {
 	s, err := encodeBan(b)
 	if err != nil {
 		return err
 	}
-	return k.store.SetBan(ctx, s.ID, s.Text, s.Until, ban.Max)
+	return k.cfg.Store.SetBan(ctx, s.ID, s.Text, s.Until, ban.Max)
 }
 
 func encodeBan(b *operator.Ban) (redisstore.Ban, error) {
@@ -326,8 +323,8 @@ func encodeBan(b *operator.Ban) (redisstore.Ban, error) {
 }
 
 // apply removes the players of new bans from their matches. A call that fails is repeated.
-func (k *banKeeper) apply(ctx context.Context) {
-	if k.relay == nil || k.applying.enter(ctx) != nil {
+func (k *Keeper) apply(ctx context.Context) {
+	if k.cfg.Relay == nil || k.applying.enter(ctx) != nil {
 		return
 	}
 	defer k.applying.leave()
@@ -351,12 +348,12 @@ func (k *banKeeper) apply(ctx context.Context) {
 	}
 }
 
-func (k *banKeeper) remove(ctx context.Context, b *operator.Ban) error {
+func (k *Keeper) remove(ctx context.Context, b *operator.Ban) error {
 	ended := 0
 	err := k.eachOf(ctx, b, func(a *engine.Allocation) error {
-		err := k.relay.Kick(ctx, a.ID)
+		err := k.cfg.Relay.Kick(ctx, a.ID)
 		if errors.Is(err, engine.ErrKickHost) {
-			err = k.relay.End(ctx, a.ID)
+			err = k.cfg.Relay.End(ctx, a.ID)
 		}
 		if err == nil {
 			ended++
@@ -366,20 +363,20 @@ func (k *banKeeper) remove(ctx context.Context, b *operator.Ban) error {
 		return err
 	})
 	if ended > 0 {
-		k.log.Info("a ban has ended allocations", "ban", b.ID, "subject", b.Subject(), "allocations", ended)
+		k.cfg.Logger.Info("a ban has ended allocations", "ban", b.ID, "subject", b.Subject(), "allocations", ended)
 	}
 	return err
 }
 
 // eachOf calls do for the allocations of a banned player, without those that only have its name, or for those
 // that are bound from a banned network, until it fails.
-func (k *banKeeper) eachOf(ctx context.Context, b *operator.Ban, do func(*engine.Allocation) error) error {
+func (k *Keeper) eachOf(ctx context.Context, b *operator.Ban, do func(*engine.Allocation) error) error {
 	f := engine.Filter{Binding: engine.OnlyBound}
 	if b.Player != "" {
 		f = engine.Filter{Player: ban.Hash(b), Individual: true}
 	}
 	for at := uint32(0); ; {
-		page, next, err := k.relay.Allocations(ctx, f, at, 0)
+		page, next, err := k.cfg.Relay.Allocations(ctx, f, at, 0)
 		if err != nil {
 			return err
 		}
@@ -397,9 +394,10 @@ func (k *banKeeper) eachOf(ctx context.Context, b *operator.Ban, do func(*engine
 	}
 }
 
-func (k *banKeeper) affected(ctx context.Context, b *operator.Ban) (all operator.Affected, err error) {
-	if b.Prefix.IsValid() && k.websocket != nil {
-		all.WebSockets = k.websocket.ConnectionsFrom(b.Prefix)
+// Affected counts what a ban would end on the relay.
+func (k *Keeper) Affected(ctx context.Context, b *operator.Ban) (all operator.Affected, err error) {
+	if b.Prefix.IsValid() && k.cfg.WebSocket != nil {
+		all.WebSockets = k.cfg.WebSocket.ConnectionsFrom(b.Prefix)
 	}
 	hosts := make(map[proto.AllocationID]bool)
 	var linked []proto.AllocationID // the hosts of joiners that are affected themselves
@@ -429,20 +427,20 @@ func (k *banKeeper) affected(ctx context.Context, b *operator.Ban) (all operator
 	if err != nil || b.Player == "" {
 		return all, err
 	}
-	_, err = history.EachAllocation(ctx, k.relay, engine.Filter{Player: ban.Hash(b)}, math.MaxInt, func(engine.Allocation) { all.Shared++ })
+	byName := engine.Filter{Player: ban.Hash(b)}
+	_, err = history.EachAllocation(ctx, k.cfg.Relay, byName, math.MaxInt, func(engine.Allocation) { all.Shared++ })
 	all.Shared = max(all.Shared-all.Hosts-all.Joiners, 0)
 	return all, err
 }
 
 // CheckPlayer implements admin.Bans: a name that many players may share cannot be banned.
-func (k *banKeeper) CheckPlayer(b operator.Ban) error {
-	if k.anonymous && strings.HasPrefix(b.Player, "anonymous-") {
+func (k *Keeper) CheckPlayer(b operator.Ban) error {
+	if k.cfg.Anonymous && strings.HasPrefix(b.Player, "anonymous-") {
 		return fmt.Errorf("%w: %s is a caller without a token, which has another name with each call: ban its network", admin.ErrBanShared,
 			b.Player)
 	}
-	for i, t := range k.tokens() {
-		token, err := apiToken(&t)
-		if err != nil || b.Player != token.PlayerName() || b.Project != t.Project || b.Environment != t.Environment {
+	for i, token := range k.cfg.Tokens() {
+		if b.Player != token.PlayerName() || b.Project != token.Project || b.Environment != token.Environment {
 			continue
 		}
 		instead := "many players may hold it; ban the network of the player"
@@ -455,19 +453,21 @@ func (k *banKeeper) CheckPlayer(b operator.Ban) error {
 	return nil
 }
 
-func (k *banKeeper) List() operator.Bans {
+// List implements admin.Bans.
+func (k *Keeper) List() operator.Bans {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	list := operator.Bans{Bans: k.list.Load().All()}
-	if k.store != nil && (k.failed || k.read.IsZero()) {
+	if k.cfg.Store != nil && (k.failed || k.read.IsZero()) {
 		list.NotKnown = k.read.IsZero()
 		list.StoreAway = cmp.Or(k.read, k.began)
 	}
 	return list
 }
 
-func (k *banKeeper) Add(ctx context.Context, b operator.Ban) (operator.Ban, error) {
-	if !k.writes {
+// Add implements admin.Bans.
+func (k *Keeper) Add(ctx context.Context, b operator.Ban) (operator.Ban, error) {
+	if !k.cfg.Writes {
 		return b, admin.ErrBanElsewhere
 	}
 	b.ID = ban.NewID()
@@ -483,13 +483,13 @@ func (k *banKeeper) Add(ctx context.Context, b operator.Ban) (operator.Ban, erro
 }
 
 // add adds a checked ban to the list, and to the store or the file.
-func (k *banKeeper) add(ctx context.Context, b *operator.Ban) (err error) {
+func (k *Keeper) add(ctx context.Context, b *operator.Ban) (err error) {
 	if err := k.changing.enter(ctx); err != nil {
 		return err
 	}
 	defer k.changing.leave()
 	all := append(slices.Clone(k.sync(ctx, k.list.Load().All())), *b)
-	if k.store != nil {
+	if k.cfg.Store != nil {
 		err = k.write(ctx, b)
 		if errors.Is(err, redisstore.ErrBansFull) {
 			err = admin.ErrBansFull
@@ -505,8 +505,9 @@ func (k *banKeeper) add(ctx context.Context, b *operator.Ban) (err error) {
 	return err
 }
 
-func (k *banKeeper) Remove(ctx context.Context, id string) error {
-	if !k.writes {
+// Remove implements admin.Bans.
+func (k *Keeper) Remove(ctx context.Context, id string) error {
+	if !k.cfg.Writes {
 		return admin.ErrBanElsewhere
 	}
 	if err := k.changing.enter(ctx); err != nil {
@@ -517,9 +518,9 @@ func (k *banKeeper) Remove(ctx context.Context, id string) error {
 	all := slices.DeleteFunc(slices.Clone(known), func(b operator.Ban) bool { return b.ID == id })
 	there := len(all) < len(known)
 	var err error
-	if k.store != nil {
+	if k.cfg.Store != nil {
 		var stored bool
-		stored, err = k.store.DeleteBan(ctx, id)
+		stored, err = k.cfg.Store.DeleteBan(ctx, id)
 		there = there || stored
 	} else if there {
 		err = k.save(all)
@@ -535,13 +536,13 @@ func (k *banKeeper) Remove(ctx context.Context, id string) error {
 }
 
 // save writes the file. Callers are in changing.
-func (k *banKeeper) save(all []operator.Ban) error {
-	if k.file == "" {
+func (k *Keeper) save(all []operator.Ban) error {
+	if k.cfg.File == "" {
 		return nil
 	}
 	content, err := json.Marshal(ban.NewList(all, k.now()).All())
 	if err == nil {
-		err = keyfile.Write(k.file, content)
+		err = keyfile.Write(k.cfg.File, content)
 	}
 	if err != nil {
 		return fmt.Errorf("bans: %w", err)
