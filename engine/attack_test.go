@@ -10,6 +10,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -61,8 +62,8 @@ func TestForgedBind(t *testing.T) {
 func TestRefusalsAreFew(t *testing.T) {
 	testkit.OneGoroutine(t)
 	calls := map[string]int{}
-	var last RefuseEvent
-	r := newRig(t, Config{Hooks: Hooks{OnRefuse: func(e RefuseEvent) { calls[e.Outcome]++; last = e }}})
+	var last privateapi.RefuseEvent
+	r := newRig(t, Config{Hooks: Hooks{Private: privateapi.Hooks{OnRefuse: func(e privateapi.RefuseEvent) { calls[e.Outcome]++; last = e }}}})
 	host := r.host(udpN(0), 4)
 	stale := signed(host, 0, host.key)
 	r.each(time.Millisecond, 10*time.Second, func(i int) {
@@ -88,7 +89,7 @@ func TestRefusalsAreFew(t *testing.T) {
 	}
 	r.advance(time.Second)
 	r.feed(udpN(1), stale)
-	if want := (RefuseEvent{ID: proto.AllocationID(host.id), From: udpN(1).AddrPort(), Message: proto.TypeBind,
+	if want := (privateapi.RefuseEvent{ID: proto.AllocationID(host.id), From: udpN(1).AddrPort(), Message: proto.TypeBind,
 		Outcome: "nonce"}); last != want {
 		t.Errorf("event %+v, want %+v", last, want)
 	}

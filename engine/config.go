@@ -253,21 +253,15 @@ type Hooks struct {
 	// one: the join code must lead to the new host now. OnMigrationEnd is called when no player
 	// can take the place any more.
 	OnMigrate      func(MigrateEvent)
-	OnMigrationEnd func(MigrationEndEvent)
-	OnReturn       func(ReturnEvent)
-	OnPlayerLimit  func(PlayerLimitEvent)
-	// OnCode is called when a live host has a join code, its own or that of the host whose place
-	// it took.
-	OnCode func(CodeEvent)
-	// OnRefuse is called for a refused message of a known allocation, at most 5 times a second for
-	// a source prefix and 50 for a worker, so that a flood costs nothing, and once in 5 s for a
-	// receiver whose path may not take more (Outcome "unvalidated"); not for what the kernel drops.
-	OnRefuse func(RefuseEvent)
-	// OnLargeMessage is called once per match.
-	OnLargeMessage func(LargeMessageEvent)
+	OnMigrationEnd func(host proto.AllocationID)
+	// OnReturn is called when an allocation of the previous run came back. A long name is cut.
+	OnReturn func(ReserveEvent)
+
+	// Private is for the programs of this module, see [Server.Private].
+	Private privateapi.Hooks
 }
 
-// ReserveEvent reports that an allocation was reserved.
+// ReserveEvent reports that an allocation was reserved, or came back.
 type ReserveEvent struct {
 	ID             proto.AllocationID
 	Role           alloc.Role
@@ -310,50 +304,6 @@ type DisconnectEvent struct {
 	Subject  // of From
 }
 
-// ReturnEvent reports that an allocation of the previous run came back. A long name is cut.
-type ReturnEvent ReserveEvent
-
-// PlayerLimitEvent reports a reservation that [Config].PlayerLimits refused.
-type PlayerLimitEvent struct {
-	Limit string // the Reason of an alloc.ErrPlayerLimit
-	// Newest is the player's newest live allocation of that role, zero if it has none.
-	Newest proto.AllocationID
-	Host   proto.AllocationID // that the player would join; zero for a host
-}
-
-// CodeEvent reports that a host has a join code.
-type CodeEvent struct {
-	Host proto.AllocationID
-	Code string
-}
-
-// RefuseEvent reports a message that was refused. It may be forged, unless its Outcome is
-// one that follows the check of a signature.
-type RefuseEvent struct {
-	// ID is the allocation of a BIND's connection data, else the sender, or whom the message names
-	// as its sender.
-	ID proto.AllocationID
-	// Peer is the other allocation that the message names.
-	Peer proto.AllocationID
-	// From is invalid for sessions of DTLS and WebSocket.
-	From    netip.AddrPort
-	Message proto.Type
-	Outcome string // as in [Stats].Outcomes or Drops
-}
-
-// LargeMessageEvent reports the first message of a match that is larger than what
-// every client behind the receiver's transport accepts.
-type LargeMessageEvent struct {
-	Match                      proto.AllocationID // id of the host
-	From, To                   proto.AllocationID
-	FromTransport, ToTransport string // names of [Transport]s, or "udp4", "udp6" and "dtls"
-	// Size of the message and the Limit that it exceeds, in bytes without headers of the
-	// transport.
-	Size, Limit int
-	// Dropped: all messages of that size are dropped. If not, the receiver's client may drop them.
-	Dropped bool
-}
-
 // EndEvent reports that an allocation ended, and its links with it.
 type EndEvent struct {
 	ID     proto.AllocationID
@@ -380,9 +330,6 @@ type MigrateEvent struct {
 	Code    string             // the join code
 	Tag     uint64             // alloc.Caller.Tag of the player that was in the match
 }
-
-// MigrationEndEvent reports that no player can take the place of a host any more.
-type MigrationEndEvent struct{ Host proto.AllocationID }
 
 // EndReason says why an allocation ended.
 type EndReason uint8

@@ -162,7 +162,7 @@ func (c *control) execute(cmd *command) {
 		return
 	}
 	if cmd.refused != 0 {
-		c.hooks.OnRefuse(cmd.refusal(cmd.refused))
+		c.hooks.Private.OnRefuse(cmd.refusal(cmd.refused))
 		return
 	}
 	outcome := c.commit(cmd)
@@ -170,8 +170,8 @@ func (c *control) execute(cmd *command) {
 	if t := c.shared.tap.Load(); t != nil {
 		t.decide(cmd.now, cmd.from, cmd.kind, outcome)
 	}
-	if c.hooks.OnRefuse != nil && outcome.isRefusal() && c.refusals.take(c.shared.budgets, cmd.from, cmd.now) {
-		c.hooks.OnRefuse(cmd.refusal(outcome))
+	if c.hooks.Private.OnRefuse != nil && outcome.isRefusal() && c.refusals.take(c.shared.budgets, cmd.from, cmd.now) {
+		c.hooks.Private.OnRefuse(cmd.refusal(outcome))
 	}
 }
 

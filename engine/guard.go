@@ -122,9 +122,9 @@ func (g *hookGuard) hooks(h Hooks) Hooks {
 	h.OnMigrate = guard(g, "OnMigrate", h.OnMigrate)
 	h.OnMigrationEnd = guard(g, "OnMigrationEnd", h.OnMigrationEnd)
 	h.OnReturn = guard(g, "OnReturn", h.OnReturn)
-	h.OnCode = guard(g, "OnCode", h.OnCode)
-	h.OnPlayerLimit = guard(g, "OnPlayerLimit", h.OnPlayerLimit)
-	h.OnRefuse = guard(g, "OnRefuse", h.OnRefuse)
-	h.OnLargeMessage = guard(g, "OnLargeMessage", h.OnLargeMessage)
+	h.Private.OnCode = guard(g, "OnCode", h.Private.OnCode)
+	h.Private.OnPlayerLimit = guard(g, "OnPlayerLimit", h.Private.OnPlayerLimit)
+	h.Private.OnRefuse = guard(g, "OnRefuse", h.Private.OnRefuse)
+	h.Private.OnLargeMessage = guard(g, "OnLargeMessage", h.Private.OnLargeMessage)
 	return h
 }

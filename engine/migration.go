@@ -332,7 +332,7 @@ func (c *control) endMigration() {
 	}
 	c.endCandidate(host, EndSuperseded)
 	if c.hooks.OnMigrationEnd != nil {
-		c.hooks.OnMigrationEnd(MigrationEndEvent{Host: host})
+		c.hooks.OnMigrationEnd(host)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -20,8 +21,8 @@ type migrationRig struct {
 	host     *mReservation
 	players  []*mReservation
 	migrated []MigrateEvent
-	over     []MigrationEndEvent
-	codes    []CodeEvent
+	over     []proto.AllocationID
+	codes    []privateapi.CodeEvent
 }
 
 // newMigrationRig returns a match with so many players, the last of which has no link. The host
@@ -30,8 +31,8 @@ func newMigrationRig(t *testing.T, players int) *migrationRig {
 	r := &migrationRig{}
 	r.rig = newRig(t, Config{HostMigration: HostMigration{Window: time.Minute}, Hooks: Hooks{
 		OnMigrate:      func(e MigrateEvent) { r.migrated = append(r.migrated, e) },
-		OnMigrationEnd: func(e MigrationEndEvent) { r.over = append(r.over, e) },
-		OnCode:         func(e CodeEvent) { r.codes = append(r.codes, e) },
+		OnMigrationEnd: func(host proto.AllocationID) { r.over = append(r.over, host) },
+		Private:        privateapi.Hooks{OnCode: func(e privateapi.CodeEvent) { r.codes = append(r.codes, e) }},
 	}})
 	r.host = r.rig.host(udpN(0), 20)
 	for i := range players {
@@ -272,7 +273,7 @@ func TestMigrationTakeOver(t *testing.T) {
 				r.migrated[0].Joiner != proto.AllocationID(r.players[2].id) || r.migrated[0].Code != "6789BC" {
 				t.Errorf("reported %+v", r.migrated)
 			}
-			if len(r.codes) != 1 || r.codes[0] != (CodeEvent{newHost, "6789BC"}) {
+			if len(r.codes) != 1 || r.codes[0] != (privateapi.CodeEvent{Host: newHost, Code: "6789BC"}) {
 				t.Errorf("codes %+v", r.codes)
 			}
 			if i := slices.IndexFunc(r.ended, func(e EndEvent) bool { return e.ID == proto.AllocationID(r.host.id) }); i < 0 ||
@@ -296,7 +297,7 @@ func TestMigrationTakeOver(t *testing.T) {
 			r.bind(x, udpN(70), 1)
 			r.link(x, udpN(70))
 			r.each(time.Second, 61*time.Second, func(int) { r.feed(udpN(50), pingMessage(card.id)) })
-			if len(r.over) != 1 || r.over[0].Host != proto.AllocationID(r.host.id) || len(r.control.migrations.places)+
+			if len(r.over) != 1 || r.over[0] != proto.AllocationID(r.host.id) || len(r.control.migrations.places)+
 				len(r.control.migrations.running) != 0 {
 				t.Errorf("over: %+v; left: %+v", r.over, r.control.migrations)
 			}

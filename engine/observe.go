@@ -36,7 +36,7 @@ func (s *Server) observedHooks(h Hooks) Hooks {
 			s.log.Error("a player has taken the place of its host, but the join code does not lead to it", "host", e.NewHost.String(), "error", err)
 		}
 	})
-	h.OnMigrationEnd = afterObservers(s, h.OnMigrationEnd, func(o alloc.Observer, e MigrationEndEvent) { o.OnEnd(e.Host) })
+	h.OnMigrationEnd = afterObservers(s, h.OnMigrationEnd, alloc.Observer.OnEnd)
 	return h
 }
 

@@ -292,7 +292,7 @@ func (h *received) hooks() engine.Hooks {
 	return engine.Hooks{
 		OnEnd:        func(e engine.EndEvent) { h.add("end", e.ID, e.Role, e.Reason) },
 		OnDisconnect: func(e engine.DisconnectEvent) { h.add("disconnect", e.From, e.To) },
-		OnReturn:     func(e engine.ReturnEvent) { h.add("return", e.ID, e.Tenant, e.MaxConnections) },
+		OnReturn:     func(e engine.ReserveEvent) { h.add("return", e.ID, e.Tenant, e.MaxConnections) },
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -218,11 +219,11 @@ func TestCrowdOnLimitedPaths(t *testing.T) {
 func TestEachStarvedReceiverIsReported(t *testing.T) {
 	const players = 80
 	reports := make(map[proto.AllocationID]int)
-	r := newRig(t, Config{Hooks: Hooks{OnRefuse: func(e RefuseEvent) {
+	r := newRig(t, Config{Hooks: Hooks{Private: privateapi.Hooks{OnRefuse: func(e privateapi.RefuseEvent) {
 		if e.Outcome == dropUnvalidated.String() {
 			reports[e.Peer]++
 		}
-	}}})
+	}}}})
 	r.caller = netip.MustParseAddr("198.18.0.0")
 	r.shared.budgets.rates.hostLinks = table.Rate{IntervalMicros: 1000, Burst: 1000}
 	r.shared.budgets.rates.excessPath = table.NewQuota(0, 1)

@@ -11,6 +11,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/table"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -260,12 +261,12 @@ func (c *control) yieldingAllocations(m *claims, now int64) (out []table.Handle,
 func (c *control) refusePlayer(m *claims, limit playerLimit, newest proto.AllocationID) error {
 	c.players.refused[limit].Add(1)
 	err := alloc.RefusedError{Err: alloc.ErrPlayerLimit, Reason: playerLimitNames[limit]}
-	if c.hooks.OnPlayerLimit != nil {
-		event := PlayerLimitEvent{Newest: newest, Limit: err.Reason}
+	if c.hooks.Private.OnPlayerLimit != nil {
+		event := privateapi.PlayerLimitEvent{Newest: newest, Limit: err.Reason}
 		if m.role == alloc.RoleJoiner {
 			event.Host = m.match
 		}
-		c.hooks.OnPlayerLimit(event)
+		c.hooks.Private.OnPlayerLimit(event)
 	}
 	return err
 }

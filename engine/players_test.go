@@ -8,6 +8,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -47,8 +48,8 @@ func (r *rig) wantJoiner(player string, host *mReservation, want error) *mReserv
 func TestPlayerLimits(t *testing.T) {
 	t.Parallel()
 	r := newPlayerRig(t, PlayerLimits{})
-	var events []PlayerLimitEvent
-	r.control.hooks.OnPlayerLimit = func(e PlayerLimitEvent) { events = append(events, e) }
+	var events []privateapi.PlayerLimitEvent
+	r.control.hooks.Private.OnPlayerLimit = func(e privateapi.PlayerLimitEvent) { events = append(events, e) }
 	var last, joiner *mReservation
 	for range 4 {
 		last = r.wantHost("ann", 100, nil)
@@ -78,7 +79,7 @@ func TestPlayerLimits(t *testing.T) {
 		t.Errorf("%v are counted as refused, want %v", counted, want)
 	}
 	id := func(m *mReservation) proto.AllocationID { return proto.AllocationID(m.id) }
-	if want := []PlayerLimitEvent{
+	if want := []privateapi.PlayerLimitEvent{
 		{Limit: "hosts", Newest: id(last)}, {Limit: "joiners_per_host", Newest: id(joiner), Host: id(last)},
 		{Limit: "joiners", Newest: id(joiner), Host: id(third)},
 		{Limit: "hosts", Newest: id(next)},

@@ -175,7 +175,7 @@ func (c *control) rebuild(cmd *command) outcome {
 	}
 	c.rebuilt.Add(1)
 	if m := &cmd.claims; c.hooks.OnReturn != nil {
-		event := ReturnEvent{ID: m.id, Role: m.role, Tenant: m.tenant, MaxConnections: int(m.maxConnections)}
+		event := ReserveEvent{ID: m.id, Role: m.role, Tenant: m.tenant, MaxConnections: int(m.maxConnections)}
 		if m.names != nil {
 			event.Name, event.Player, event.PlayerCut, event.Tag = m.names.tenant, m.names.player, m.names.playerCut, m.names.tag
 		}

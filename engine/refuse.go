@@ -4,6 +4,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/internal/seal"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -183,8 +184,8 @@ func (w *worker) reportStarved(now int64, sender, peer *table.Entry) outcome {
 	return dropUnvalidated
 }
 
-func (c *command) refusal(o outcome) RefuseEvent {
-	e := RefuseEvent{ID: c.sender.ID, Peer: c.peer, From: c.from.AddrPort(), Message: c.kind, Outcome: o.String()}
+func (c *command) refusal(o outcome) privateapi.RefuseEvent {
+	e := privateapi.RefuseEvent{ID: c.sender.ID, Peer: c.peer, From: c.from.AddrPort(), Message: c.kind, Outcome: o.String()}
 	switch {
 	case c.refused != 0:
 	case c.kind == proto.TypeBind:

@@ -207,8 +207,8 @@ func (s private) KeepCode(ctx context.Context, id proto.AllocationID, code strin
 func (c *control) keepCode(host *table.Entry, code statefile.Code) {
 	c.noteCode(host.Handle, code)
 	c.stateFile.SetCode(c.recordPlace(host.Handle), code)
-	if c.hooks.OnCode != nil {
-		c.hooks.OnCode(CodeEvent{Host: host.ID, Code: code.String()})
+	if c.hooks.Private.OnCode != nil {
+		c.hooks.Private.OnCode(privateapi.CodeEvent{Host: host.ID, Code: code.String()})
 	}
 }
 

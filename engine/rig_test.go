@@ -76,7 +76,7 @@ func (r *rig) boot(left statefile.PreviousRun) {
 	}
 	r.shared.limits.Store(r.cfg.Limits.compile(r.cfg.Unlimited))
 	r.shared.rules.recoverUntil += r.now - clockStart
-	r.shared.log, r.shared.reportsRefusals = slog.New(slog.DiscardHandler), r.cfg.Hooks.OnRefuse != nil
+	r.shared.log, r.shared.reportsRefusals = slog.New(slog.DiscardHandler), r.cfg.Hooks.Private.OnRefuse != nil
 	wake := make(chan struct{}, 1)
 	hooks := r.cfg.Hooks
 	hooks.OnEnd = func(e EndEvent) { r.ended = append(r.ended, e) }

@@ -110,7 +110,7 @@ func New(cfg Config, id Identity) (s *Server, err error) {
 		}
 		s.shared.rules.recoverUntil = 0
 	}
-	s.shared.log, s.shared.reportsRefusals = s.log, cfg.Hooks.OnRefuse != nil
+	s.shared.log, s.shared.reportsRefusals = s.log, cfg.Hooks.Private.OnRefuse != nil
 	if s.shared.table, err = s.newTable(); err != nil {
 		s.closeSockets()
 		return nil, err

@@ -25,6 +25,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -148,7 +149,7 @@ func (s *sim) boot(sealer *seal.Sealer, limits bool, left statefile.PreviousRun)
 	s.shared.sources = newSources(nil, nil, nil, cfg)
 	wake := make(chan struct{}, 1)
 	var epochs []*epoch
-	s.control = newControl(s.shared, Hooks{OnLargeMessage: s.onLargeMessage}, wake)
+	s.control = newControl(s.shared, Hooks{Private: privateapi.Hooks{OnLargeMessage: s.onLargeMessage}}, wake)
 	s.control.migrations = newMigrations(cfg)
 	s.control.recover(left)
 	s.control.players.limits = PlayerLimits{
@@ -236,7 +237,7 @@ func (s *sim) collect(queue []sessionDatagram) sock.SendResult {
 	return sock.SendResult{Sent: len(queue)}
 }
 
-func (s *sim) onLargeMessage(e LargeMessageEvent) {
+func (s *sim) onLargeMessage(e privateapi.LargeMessageEvent) {
 	s.reports = append(s.reports, mReport{mID(e.Match), mID(e.From), mID(e.To), e.Size, e.Limit, e.Dropped})
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -156,9 +157,10 @@ func TestRefusedBindIsReported(t *testing.T) {
 		{"accept mode", udp("192.0.2.7:40000"), 1, dropAcceptMode},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var reported []RefuseEvent
+			var reported []privateapi.RefuseEvent
 			r := newRig(t, Config{
-				Advertise: advertise("203.0.113.7"), Hooks: Hooks{OnRefuse: func(e RefuseEvent) { reported = append(reported, e) }},
+				Advertise: advertise("203.0.113.7"),
+				Hooks:     Hooks{Private: privateapi.Hooks{OnRefuse: func(e privateapi.RefuseEvent) { reported = append(reported, e) }}},
 			})
 			(&Server{shared: r.shared}).SetBannedSources([]netip.Prefix{banned})
 			host := r.host(udpN(0), 4)
@@ -188,7 +190,7 @@ func TestRefusedBindIsReported(t *testing.T) {
 			if o := r.feed(c.from, bind(string(late.data))); o != c.want {
 				t.Errorf("a BIND: %v", o)
 			}
-			if want := (RefuseEvent{
+			if want := (privateapi.RefuseEvent{
 				ID: proto.AllocationID(late.id), From: c.from.AddrPort(), Message: proto.TypeBind, Outcome: c.want.String(),
 			}); len(reported) != 1 || reported[0] != want {
 				t.Errorf("reported: %+v, want %+v", reported, want)

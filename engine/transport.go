@@ -11,6 +11,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -291,8 +292,8 @@ func (w *worker) reportLarge(now int64, sender, peer *table.Entry, size int) (dr
 }
 
 func (c *control) reportLargeMessage(cmd *command) {
-	if c.hooks.OnLargeMessage != nil {
-		c.hooks.OnLargeMessage(LargeMessageEvent{
+	if c.hooks.Private.OnLargeMessage != nil {
+		c.hooks.Private.OnLargeMessage(privateapi.LargeMessageEvent{
 			Match: cmd.claims.match, From: cmd.sender.ID, To: cmd.peer,
 			FromTransport: c.shared.rules.transports[cmd.from.Kind()], ToTransport: c.shared.rules.transports[cmd.large.to],
 			Size: int(cmd.large.size), Limit: int(cmd.large.limit), Dropped: cmd.large.dropped,

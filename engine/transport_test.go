@@ -14,6 +14,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -343,10 +344,10 @@ func TestLargeNotCharged(t *testing.T) {
 
 // TestLargeToTransport: what is larger than its receiver accepts is counted, and reported once.
 func TestLargeToTransport(t *testing.T) {
-	reports := make(chan LargeMessageEvent, 8)
+	reports := make(chan privateapi.LargeMessageEvent, 8)
 	m := newPipeMatch(t, Config{
 		Sockets: Sockets{Workers: 1}, Records: &fakeRecords{},
-		Hooks: Hooks{OnLargeMessage: func(e LargeMessageEvent) { reports <- e }},
+		Hooks: Hooks{Private: privateapi.Hooks{OnLargeMessage: func(e privateapi.LargeMessageEvent) { reports <- e }}},
 	})
 	host, joiner := m.host, m.joiner
 	for _, size := range []int{pipeMessage + 1, pipeMessage + 2, pipeMessage} {
@@ -361,7 +362,7 @@ func TestLargeToTransport(t *testing.T) {
 			t.Errorf("%v: want %d large messages dropped, %v", page, want, err)
 		}
 	}
-	want := LargeMessageEvent{
+	want := privateapi.LargeMessageEvent{
 		Match: host.ID, From: joiner.ID, To: host.ID, FromTransport: "udp4", ToTransport: "pipe",
 		Size: pipeMessage + 1, Limit: pipeMessage, Dropped: true,
 	}

@@ -357,7 +357,7 @@ func TestTag(t *testing.T) {
 			OnConnect: func(e engine.ConnectEvent) {
 				seen.add("connect %s %d %v", players[e.Player], e.Tag, e.Match == e.Host)
 			},
-			OnReturn: func(e engine.ReturnEvent) { seen.add("return %s %d", e.Player, e.Tag) },
+			OnReturn: func(e engine.ReserveEvent) { seen.add("return %s %d", e.Player, e.Tag) },
 			OnEnd:    func(e engine.EndEvent) { seen.add("end %s %d %v", players[e.Player], e.Tag, e.Reason) },
 		}}})
 	}

@@ -137,6 +137,61 @@ type Captured struct {
 	Message []byte
 }
 
+// Hooks are called as engine.Hooks are.
+type Hooks struct {
+	OnPlayerLimit func(PlayerLimitEvent)
+	// OnCode is called when a live host has a join code, its own or that of the host whose place
+	// it took.
+	OnCode func(CodeEvent)
+	// OnRefuse is called for a refused message of a known allocation, at most 5 times a second for
+	// a source prefix and 50 for a worker, so that a flood costs nothing, and once in 5 s for a
+	// receiver whose path may not take more (Outcome "unvalidated"); not for what the kernel drops.
+	OnRefuse func(RefuseEvent)
+	// OnLargeMessage is called once per match.
+	OnLargeMessage func(LargeMessageEvent)
+}
+
+// PlayerLimitEvent reports a reservation that Config.PlayerLimits refused.
+type PlayerLimitEvent struct {
+	Limit string // that of alloc.PlayerLimitError
+	// Newest is the player's newest live allocation of that role, zero if it has none.
+	Newest proto.AllocationID
+	Host   proto.AllocationID // that the player would join; zero for a host
+}
+
+// CodeEvent reports that a host has a join code.
+type CodeEvent struct {
+	Host proto.AllocationID
+	Code string
+}
+
+// RefuseEvent reports a message that was refused. It may be forged, unless its Outcome is
+// one that follows the check of a signature.
+type RefuseEvent struct {
+	// ID is the allocation of a BIND's connection data, else the sender, or whom the message names
+	// as its sender.
+	ID proto.AllocationID
+	// Peer is the other allocation that the message names.
+	Peer proto.AllocationID
+	// From is invalid for sessions of DTLS and WebSocket.
+	From    netip.AddrPort
+	Message proto.Type
+	Outcome string // as in engine.Stats.Outcomes or Drops
+}
+
+// LargeMessageEvent reports the first message of a match that is larger than what
+// every client behind the receiver's transport accepts.
+type LargeMessageEvent struct {
+	Match                      proto.AllocationID // id of the host
+	From, To                   proto.AllocationID
+	FromTransport, ToTransport string // names of transports, or "udp4", "udp6" and "dtls"
+	// Size of the message and the Limit that it exceeds, in bytes without headers of the
+	// transport.
+	Size, Limit int
+	// Dropped: all messages of that size are dropped. If not, the receiver's client may drop them.
+	Dropped bool
+}
+
 // KeptCode is a join code that the previous run wrote to the state file.
 type KeptCode struct {
 	Tenant uint64 // alloc.Tenant.Hash

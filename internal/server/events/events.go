@@ -13,6 +13,8 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/privateapi"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // Topic is one kind of event. The zero value has no subscriber.
@@ -29,19 +31,19 @@ func (t *Topic[E]) Publish(e E) {
 
 // Stream has a topic for each kind of event. The zero value is ready for use.
 type Stream struct {
-	// Of the relay: see the fields of [engine.Hooks] with the same names.
+	// Of the relay: see the fields of engine.Hooks and privateapi.Hooks with the same names.
 	Reserve      Topic[engine.ReserveEvent]
 	Bind         Topic[engine.BindEvent]
 	Connect      Topic[engine.ConnectEvent]
 	Disconnect   Topic[engine.DisconnectEvent]
 	End          Topic[engine.EndEvent]
-	Return       Topic[engine.ReturnEvent]
+	Return       Topic[engine.ReserveEvent]
 	Migrate      Topic[engine.MigrateEvent]
-	MigrationEnd Topic[engine.MigrationEndEvent]
-	PlayerLimit  Topic[engine.PlayerLimitEvent]
-	Code         Topic[engine.CodeEvent]
-	Refuse       Topic[engine.RefuseEvent]
-	LargeMessage Topic[engine.LargeMessageEvent]
+	MigrationEnd Topic[proto.AllocationID]
+	PlayerLimit  Topic[privateapi.PlayerLimitEvent]
+	Code         Topic[privateapi.CodeEvent]
+	Refuse       Topic[privateapi.RefuseEvent]
+	LargeMessage Topic[privateapi.LargeMessageEvent]
 
 	// Of the API.
 	Reservation Topic[alloc.ReservationEvent] // an allocation was reserved for a caller
@@ -77,7 +79,9 @@ func (s *Stream) RelayHooks() engine.Hooks {
 	return engine.Hooks{
 		OnReserve: s.Reserve.Publish, OnBind: s.Bind.Publish, OnConnect: s.Connect.Publish, OnDisconnect: s.Disconnect.Publish,
 		OnEnd: s.End.Publish, OnReturn: s.Return.Publish, OnMigrate: s.Migrate.Publish, OnMigrationEnd: s.MigrationEnd.Publish,
-		OnPlayerLimit: s.PlayerLimit.Publish, OnCode: s.Code.Publish, OnRefuse: s.Refuse.Publish, OnLargeMessage: s.LargeMessage.Publish,
+		Private: privateapi.Hooks{
+			OnPlayerLimit: s.PlayerLimit.Publish, OnCode: s.Code.Publish, OnRefuse: s.Refuse.Publish, OnLargeMessage: s.LargeMessage.Publish,
+		},
 	}
 }
 

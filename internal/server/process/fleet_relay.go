@@ -98,7 +98,7 @@ func (m *member) subscribe(s *events.Stream) {
 			m.announcer.HostReserved(e.ID, e.Tenant)
 		}
 	})
-	s.Return.Subscribe(func(e engine.ReturnEvent) {
+	s.Return.Subscribe(func(e engine.ReserveEvent) {
 		if e.Role == alloc.RoleHost {
 			m.announcer.HostReturned(e.ID, e.Tenant)
 		}
@@ -109,7 +109,7 @@ func (m *member) subscribe(s *events.Stream) {
 		}
 	})
 	s.Migrate.Subscribe(func(e engine.MigrateEvent) { m.announcer.HostMigrated(e.Tenant, e.Code, e.Host, e.NewHost) })
-	s.MigrationEnd.Subscribe(func(e engine.MigrationEndEvent) { m.announcer.HostEnded(e.Host) })
+	s.MigrationEnd.Subscribe(m.announcer.HostEnded)
 	s.Drain.Subscribe(func(events.Drain) { m.announcer.HeartbeatNow() })
 }
 

@@ -51,7 +51,7 @@ func (c *localCodes) subscribe(s *events.Stream) {
 			c.migrating.add(e)
 		}
 	})
-	s.MigrationEnd.Subscribe(func(e engine.MigrationEndEvent) { c.migrating.remove(e.Host) })
+	s.MigrationEnd.Subscribe(c.migrating.remove)
 }
 
 // endUnreachableHost ends a host that has taken the place of another one, whose join code leads

@@ -88,7 +88,7 @@ func newLocalRelay(o *Options, stream *events.Stream, d *history.Directory, p *p
 	}
 	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger, cfg.Hooks = r.maxAllocations, r.seats(&o.Config), o.Logger, stream.RelayHooks()
 	cfg.Hooks.Admit = p.admitOnRelay
-	cfg.Hooks.OnCode = func(e engine.CodeEvent) { // for each answer with the code of a host: the first one is news
+	cfg.Hooks.Private.OnCode = func(e privateapi.CodeEvent) { // for each answer with the code of a host: the first one is news
 		if d.KeepCode(e.Host, e.Code) {
 			stream.Code.Publish(e)
 		}
@@ -328,7 +328,7 @@ var _ placement.Relay = advertised.Relay{}
 // exceeds the largest message that a client sends, by transport.
 var maxMessageSizeOver = map[string]int{"dtls": 37, "ws": 14}
 
-func (r *localRelay) logLargeMessage(e engine.LargeMessageEvent) {
+func (r *localRelay) logLargeMessage(e privateapi.LargeMessageEvent) {
 	level, text := slog.LevelInfo, "message may be too large for its receiver"
 	if e.Dropped {
 		text = "message is too large for its receiver"

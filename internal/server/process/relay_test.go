@@ -15,9 +15,9 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/net/connlimit"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/host/memory"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
@@ -47,7 +47,7 @@ func TestLargeMessageLine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log testkit.LogBuffer
 			r := &localRelay{opts: &Options{Mode: c.mode, Logger: slog.New(slog.NewTextHandler(&log, nil))}}
-			r.logLargeMessage(engine.LargeMessageEvent{FromTransport: c.from, ToTransport: c.to, Size: 1438, Limit: c.limit, Dropped: c.dropped})
+			r.logLargeMessage(privateapi.LargeMessageEvent{FromTransport: c.from, ToTransport: c.to, Size: 1438, Limit: c.limit, Dropped: c.dropped})
 			for _, want := range c.want {
 				if !strings.Contains(log.String(), want) {
 					t.Errorf("%q is missing in %s", want, log.String())

@@ -14,6 +14,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/operator/history"
 )
@@ -28,7 +29,7 @@ func New(log *slog.Logger) Log { return Log{log} }
 func (d Log) Subscribe(s *events.Stream) {
 	s.Ready.Subscribe(d.logReady)
 	s.Reservation.Subscribe(d.logReservation)
-	s.Code.Subscribe(func(e engine.CodeEvent) { d.log.Info("join code", "code", e.Code, "host", e.Host.String()) })
+	s.Code.Subscribe(func(e privateapi.CodeEvent) { d.log.Info("join code", "code", e.Code, "host", e.Host.String()) })
 	s.Bind.Subscribe(d.logBind)
 	s.Connect.Subscribe(d.logConnect)
 	s.Disconnect.Subscribe(func(e engine.DisconnectEvent) { d.log.Info("link closed", "by", e.From.String(), "to", e.To.String()) })

@@ -13,6 +13,7 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
 )
@@ -347,7 +348,7 @@ func summaryOf(s *Sample) operator.Summary {
 }
 
 // CountRefusal counts a refused message by its network.
-func (c *Console) CountRefusal(e engine.RefuseEvent) { c.collector.sources.count(e, time.Now()) }
+func (c *Console) CountRefusal(e privateapi.RefuseEvent) { c.collector.sources.count(e, time.Now()) }
 
 // roundTrip measures one, in milliseconds. Below 0: it was lost.
 func (c *collector) roundTrip(ctx context.Context) float64 {

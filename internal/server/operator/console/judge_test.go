@@ -9,6 +9,7 @@ import (
 
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
 )
 
@@ -146,7 +147,7 @@ func TestSources(t *testing.T) {
 	s := sources{all: map[netip.Prefix]*source{}}
 	now := time.Unix(1e9, 0)
 	count := func(from, reason string) {
-		s.count(engine.RefuseEvent{From: netip.MustParseAddrPort(from), Outcome: reason}, now)
+		s.count(privateapi.RefuseEvent{From: netip.MustParseAddrPort(from), Outcome: reason}, now)
 	}
 	for range 20 {
 		count("203.0.113.7:1000", "mac")

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/operator/history"
 )
 
@@ -67,7 +67,7 @@ func networkOf(a netip.Addr) netip.Prefix {
 	return p
 }
 
-func (s *sources) count(e engine.RefuseEvent, now time.Time) {
+func (s *sources) count(e privateapi.RefuseEvent, now time.Time) {
 	if !e.From.IsValid() || e.Outcome == "unvalidated" { // which says nothing of the sender
 		return
 	}

@@ -43,7 +43,7 @@ func NewDirectory() *Directory {
 // SubscribeFirst adds new allocations to the directory. Subscribers that come after it find them.
 func (d *Directory) SubscribeFirst(s *events.Stream) {
 	s.Reserve.Subscribe(d.keepOwner)
-	s.Return.Subscribe(func(e engine.ReturnEvent) { d.keepOwner(engine.ReserveEvent(e)) })
+	s.Return.Subscribe(func(e engine.ReserveEvent) { d.keepOwner(e) })
 }
 
 // SubscribeLast removes allocations that have ended. Subscribers that come before it still find

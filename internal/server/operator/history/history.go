@@ -15,6 +15,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
 	"github.com/ferryrelay/ferry/proto"
@@ -77,8 +78,8 @@ func (h *History) Run(ctx context.Context) {
 // Subscribe records the events of a stream.
 func (h *History) Subscribe(s *events.Stream) {
 	s.Reserve.Subscribe(h.recordReserve)
-	s.Return.Subscribe(func(e engine.ReturnEvent) { h.add(timeline.Event{ID: e.ID, Peer: e.Host, Kind: timeline.Returned}) })
-	s.Code.Subscribe(func(e engine.CodeEvent) { h.add(timeline.Event{ID: e.Host, Kind: timeline.CodeMade}) })
+	s.Return.Subscribe(func(e engine.ReserveEvent) { h.add(timeline.Event{ID: e.ID, Peer: e.Host, Kind: timeline.Returned}) })
+	s.Code.Subscribe(func(e privateapi.CodeEvent) { h.add(timeline.Event{ID: e.Host, Kind: timeline.CodeMade}) })
 	s.Bind.Subscribe(func(e engine.BindEvent) { h.add(timeline.Event{ID: e.ID, Endpoint: e.From, Kind: timeline.Bound}) })
 	s.Connect.Subscribe(func(e engine.ConnectEvent) { h.addBoth(timeline.Linked, e.Joiner, e.Host) })
 	s.Disconnect.Subscribe(func(e engine.DisconnectEvent) { h.addBoth(timeline.Unlinked, e.From, e.To) })
@@ -121,7 +122,7 @@ func (h *History) recordReserve(e engine.ReserveEvent) {
 	}
 }
 
-func (h *History) recordRefuse(e engine.RefuseEvent) {
+func (h *History) recordRefuse(e privateapi.RefuseEvent) {
 	what := timeline.Event{ID: e.ID, Peer: e.Peer, Endpoint: e.From, Kind: timeline.MessageRefused, Reason: RefusalText(e.Outcome)}
 	switch {
 	case e.Outcome == "unvalidated": // for the path to the receiver, whose game it spoils
@@ -136,7 +137,7 @@ func (h *History) recordRefuse(e engine.RefuseEvent) {
 
 // recordPlayerLimit reports a reservation that was refused at the player's own allocation, and at the
 // host that the player would join.
-func (h *History) recordPlayerLimit(e engine.PlayerLimitEvent) {
+func (h *History) recordPlayerLimit(e privateapi.PlayerLimitEvent) {
 	what := timeline.Event{ID: e.Newest, Kind: timeline.LimitReached, Reason: limitReasons[e.Limit]}
 	if !e.Newest.IsZero() {
 		h.add(what)
