@@ -66,10 +66,8 @@ type Config struct {
 	Transports []Transport
 
 	// FastPath relays between plain UDP endpoints in the kernel, see package fastpath. Nil:
-	// workers relay all. If it cannot be loaded, New fails, or with FastPathOptional logs a
-	// warning.
-	FastPath         FastPath
-	FastPathOptional bool
+	// workers relay all. If it cannot be loaded, New fails, or logs a warning if it is optional.
+	FastPath FastPath
 
 	Hooks Hooks
 	// Logger receives starts, stops and faults, no line per datagram. Nil: no log.

@@ -15,31 +15,7 @@ import (
 // FastPath is a program in the kernel that relays between plain UDP endpoints as the workers
 // do, and leaves to them what it does not decide. Package fastpath makes it.
 type FastPath interface {
-	// Counts may be called by any goroutine.
-	Counts() FastPathCounts
-	// FastPathDriver returns the program as [New] uses it, by a type that is internal.
-	FastPathDriver() any
-}
-
-// FastPathCounts are counts since New.
-type FastPathCounts struct {
-	// Datagrams and Bytes were relayed in the kernel. Received, Sent and the outcome "relayed" of
-	// [Stats] contain them.
-	Datagrams, Bytes uint64
-	// Passed are RELAYs that were left to workers, by reason.
-	Passed map[string]uint64
-	// NoNextHop are endpoints to which the program does not send, by reason, since the last change
-	// of the network.
-	NoNextHop map[string]uint64
-	// FilterChanges are the times that filters of the kernel changed, and the program left all to
-	// workers until they had heard of an endpoint again. Changes of one tick of 250 ms count as one.
-	FilterChanges uint64
-	// Interfaces are those that the program serves, at Mode, "tc" or "native"; On is false
-	// while it leaves everything to workers.
-	Interfaces []string
-	Mode       string
-	On         bool
-	OffBecause string // the rest of a sentence; "" while it is on
+	Driver() driver.FastPath
 }
 
 // nextHops is control's part of a fast path. The methods of nil do nothing.

@@ -20,6 +20,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -498,10 +499,12 @@ func (p *simProgram) relay(now int64, from netip.AddrPort, pkt []byte) (to endpo
 	return endpoint.UDP(netip.AddrPortFrom(ip, binary.BigEndian.Uint16(out[14+20+2:])), 0, 0), true
 }
 
-func (p *simProgram) Generation() uint64                { return 0 }
-func (p *simProgram) Resume(uint64)                     {}
-func (p *simProgram) Synchronize()                      {}
-func (p *simProgram) Run(context.Context, func()) error { return nil }
+func (p *simProgram) Generation() uint64                       { return 0 }
+func (p *simProgram) Resume(uint64)                            {}
+func (p *simProgram) Synchronize()                             {}
+func (p *simProgram) Run(context.Context, func()) error        { return nil }
+func (p *simProgram) Optional() bool                           { return false }
+func (p *simProgram) Counts() (none privateapi.FastPathCounts) { return none }
 
 func TestModelFastPath(t *testing.T) {
 	testkit.OneGoroutine(t)

@@ -10,6 +10,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -30,8 +31,9 @@ func (p *fakePath) Load(driver.FastPathSpec) (m table.Memory, err error) { retur
 func (p *fakePath) SetQuota(role table.Role, q table.Quota)              { p.quotas[role] = q }
 func (p *fakePath) Generation() uint64                                   { return p.generation }
 func (p *fakePath) Resume(generation uint64)                             { p.resumed = append(p.resumed, generation) }
-func (p *fakePath) FastPathDriver() any                                  { return p }
-func (p *fakePath) Counts() FastPathCounts                               { return FastPathCounts{} }
+func (p *fakePath) Driver() driver.FastPath                              { return p }
+func (p *fakePath) Counts() privateapi.FastPathCounts                    { return privateapi.FastPathCounts{} }
+func (p *fakePath) Optional() bool                                       { return false }
 func (p *fakePath) Traffic(uint32) (datagrams, bytes uint64)             { return 0, 0 }
 func (p *fakePath) Run(context.Context, func()) error                    { return nil }
 func (p *fakePath) Close()                                               {}

@@ -131,13 +131,13 @@ func TestHandOverWithoutFile(t *testing.T) {
 	if err := s.relay.Private().KeepCode(t.Context(), host.Cred.ID, "6789BC"); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, "it cannot be written", func() bool { return !s.relay.Stats().StateComplete })
+	testkit.Eventually(t, "it cannot be written", func() bool { return !s.relay.Stats().Private.StateComplete })
 	s.handOver()
 	want := []privateapi.KeptCode{{Tenant: enginetest.Tenant.Hash(), Host: host.Cred.ID, Code: "6789BC"}}
 	if codes := s.relay.Private().KeptCodes(); !slices.Equal(codes, want) {
 		t.Errorf("the codes are %+v", codes)
 	}
-	testkit.Eventually(t, "it is written", func() bool { return s.relay.Stats().StateComplete })
+	testkit.Eventually(t, "it is written", func() bool { return s.relay.Stats().Private.StateComplete })
 	s.restart("crashed")
 	if !slices.Equal(s.relay.Kept, want) {
 		t.Errorf("after a crash the codes are %+v", s.relay.Kept)
@@ -174,10 +174,13 @@ func TestHandOverLimits(t *testing.T) {
 	}
 }
 
-type refusedFastPath struct{ driver.FastPath }
+type refusedFastPath struct {
+	driver.FastPath
+	optional bool
+}
 
-func (r refusedFastPath) FastPathDriver() any           { return r }
-func (r refusedFastPath) Counts() engine.FastPathCounts { return engine.FastPathCounts{} }
+func (r refusedFastPath) Driver() driver.FastPath { return r }
+func (r refusedFastPath) Optional() bool          { return r.optional }
 
 func (refusedFastPath) Load(driver.FastPathSpec) (table.Memory, error) {
 	return table.Memory{}, errors.New("not permitted")
@@ -186,7 +189,7 @@ func (refusedFastPath) Load(driver.FastPathSpec) (table.Memory, error) {
 // TestFastPathOptional: where the fast path is refused a relay works without it if it is optional,
 // also one that takes over; otherwise New fails.
 func TestFastPathOptional(t *testing.T) {
-	s := newSite(t, engine.Config{FastPath: refusedFastPath{}, FastPathOptional: true})
+	s := newSite(t, engine.Config{FastPath: refusedFastPath{optional: true}})
 	host := s.play(enginetest.UTP1, s.relay.Host("host", 3))
 	joiner := s.join(enginetest.UTP2, "joiner", host)
 	s.handOver()

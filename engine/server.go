@@ -151,7 +151,7 @@ func (s *Server) newTable() (*table.Table, error) {
 		MaxMessage: proto.RelayOverhead + s.shared.rules.maxContent, ClockMillis: s.shared.clock(),
 	})
 	switch {
-	case err != nil && s.cfg.FastPathOptional:
+	case err != nil && s.cfg.fastPath().Optional():
 		s.log.Warn("the fast path is off: all datagrams go through the sockets", "error", err)
 		s.cfg.FastPath = nil
 		return table.NewTable(s.cfg.MaxAllocations), nil

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/privateapi"
 )
 
 // Stats are counters since New, and gauges. A worker's counters are consistent to within a batch,
@@ -18,8 +20,6 @@ type Stats struct {
 	// and Drops all others, by reason. All names are there. The counts add up to Received, except
 	// for those that wait for control.
 	Outcomes, Drops map[string]uint64
-	// BatchSizes counts receive batches of 1, 2, 3-4, 5-8, and so on to 129-256 datagrams.
-	BatchSizes []uint64
 
 	// Allocations, Bound and Links are current numbers: all, those with an endpoint, and open
 	// links.
@@ -27,13 +27,11 @@ type Stats struct {
 	// Seats are taken, see [Config].MaxSeats.
 	Seats int
 
-	// PlayerRefused counts reservations above [Config].PlayerLimits, by the limit, the
-	// Reason of an alloc.ErrPlayerLimit. PlayerReplaced counts the allocations that ended for their player's
-	// next one.
-	PlayerRefused  map[string]uint64
+	// Refused counts the reservations that were refused, by reason: "player_" and the Reason of an
+	// alloc.ErrPlayerLimit, or "sessions", since [Config].Records have no room. PlayerReplaced
+	// counts the allocations that ended for their player's next one.
+	Refused        map[string]uint64
 	PlayerReplaced uint64
-	// SessionsFull counts reservations that were refused since [Config].Records have no room.
-	SessionsFull uint64
 
 	// Rebuilt counts the allocations of earlier runs that came back.
 	Rebuilt uint64
@@ -41,52 +39,30 @@ type Stats struct {
 	// ExpiryPauses those in which expiry paused, as it does while ExpiryPaused is set.
 	Stalls, ExpiryPauses uint64
 	ExpiryPaused         bool
-	// StateComplete is set while the state file has all that the next run must know.
-	StateComplete bool
-	// SlowChanges counts the changes of the state file that waited for its disk for 10 ms or more,
-	// while no client was bound or connected.
-	SlowChanges uint64
-	// WorkersUnderLoad have so many commands waiting that they limit those of each source prefix.
-	WorkersUnderLoad int
-	Draining         bool
+	Draining             bool
 
-	FastPath FastPathCounts
-
-	// Workers are those of the sockets first, which shows how the kernel spreads the load.
-	Workers []WorkerStats
-}
-
-type WorkerStats struct {
-	Received uint64
-	// Transport is empty for the worker of a socket.
-	Transport string
-	// Busy is set while the worker handles a batch, and Batches counts those that it began: busy
-	// at the same count for long, it is stuck.
-	Busy    bool
-	Batches uint64
-	// CPU is the time of the worker's thread, in steps of a second; 0 if it is not known, as for a
-	// transport.
-	CPU time.Duration
+	// Private is for the programs of this module, see [Server.Private].
+	Private privateapi.Stats
 }
 
 // Stats returns the current counts. It may be called at any time.
 func (s *Server) Stats() Stats {
-	st := Stats{BatchSizes: make([]uint64, batchBuckets), PlayerRefused: make(map[string]uint64)}
+	st := Stats{Refused: make(map[string]uint64), Private: privateapi.Stats{BatchSizes: make([]uint64, batchBuckets)}}
 	var outcomes [numOutcomes]uint64
 	for _, w := range s.workers {
 		st.add(&w.counts.pub, &outcomes)
 		epoch := w.epoch.count.Load()
-		st.Workers = append(st.Workers, WorkerStats{
+		st.Private.Workers = append(st.Private.Workers, privateapi.WorkerStats{
 			Received: w.counts.pub.received.Load(), Transport: w.transport, Busy: epoch&1 == 1, Batches: (epoch + 1) / 2,
 			CPU: time.Duration(w.cpu.Load()),
 		})
 		if w.inbox.isFilling() {
-			st.WorkersUnderLoad++
+			st.Private.WorkersUnderLoad++
 		}
 	}
 	st.add(&s.control.counts.pub, &outcomes)
-	if s.cfg.FastPath != nil {
-		st.addFastPath(s.cfg.FastPath.Counts(), &outcomes)
+	if path := s.cfg.fastPath(); path != nil {
+		st.addFastPath(path.Counts(), &outcomes)
 	}
 	st.Outcomes, st.Drops = countsByName(&outcomes)
 	for _, g := range s.groups {
@@ -97,15 +73,15 @@ func (s *Server) Stats() Stats {
 	st.Allocations, st.Bound, st.Links = s.shared.table.Counts()
 	st.Seats = int(s.control.seats.taken.Load())
 	st.Rebuilt, st.Draining = s.control.rebuilt.Load(), s.control.drain.active.Load()
-	st.SessionsFull = s.control.players.noSession.Load()
+	st.Refused["sessions"] = s.control.players.noSession.Load()
 	for l, name := range playerLimitNames {
-		st.PlayerRefused[name] = s.control.players.refused[l].Load()
+		st.Refused["player_"+name] = s.control.players.refused[l].Load()
 	}
 	st.PlayerReplaced = s.control.players.replaced.Load()
 	b := &s.control.pause
 	st.Stalls, st.ExpiryPauses, st.ExpiryPaused = b.stallsTotal.Load(), b.pausesTotal.Load(), b.isActive.Load()
-	st.StateComplete = s.control.rewrite.complete.Load()
-	st.SlowChanges = s.control.stateFile.SlowChanges()
+	st.Private.StateComplete = s.control.rewrite.complete.Load()
+	st.Private.SlowChanges = s.control.stateFile.SlowChanges()
 	return st
 }
 
@@ -129,12 +105,12 @@ func (st *Stats) add(p *published, outcomes *[numOutcomes]uint64) {
 		outcomes[i] += p.outcomes[i].Load()
 	}
 	for i := range p.batches {
-		st.BatchSizes[i] += p.batches[i].Load()
+		st.Private.BatchSizes[i] += p.batches[i].Load()
 	}
 }
 
-func (st *Stats) addFastPath(c FastPathCounts, outcomes *[numOutcomes]uint64) {
-	st.FastPath = c
+func (st *Stats) addFastPath(c privateapi.FastPathCounts, outcomes *[numOutcomes]uint64) {
+	st.Private.FastPath = c
 	st.Received += c.Datagrams
 	st.ReceivedBytes += c.Bytes
 	st.Sent += c.Datagrams

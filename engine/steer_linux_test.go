@@ -90,7 +90,7 @@ func TestPinnedWorkers(t *testing.T) {
 	pingFrom(t, cpus[0], first, s.Addr())
 	pingFrom(t, cpus[1], second, s.Addr())
 	testkit.Eventually(t, "all datagrams are counted", func() bool { return s.Stats().Received == first+second })
-	if w := s.Stats().Workers; len(w) != 2 || w[0].Received != first || w[1].Received != second {
+	if w := s.Stats().Private.Workers; len(w) != 2 || w[0].Received != first || w[1].Received != second {
 		t.Errorf("by worker: %+v, want %d and %d", w, first, second)
 	}
 	for _, cpu := range cpus {

@@ -58,8 +58,7 @@ func (c *control) clientOf(e endpoint.Endpoint) netip.AddrPort {
 
 // Records is DTLS over the relay's own UDP sockets. Package dtls makes it.
 type Records interface {
-	// RecordsDriver returns the records as [New] uses them, by a type that is internal.
-	RecordsDriver() any
+	Driver() driver.Records
 }
 
 // Intake receives the messages of the sessions of a [Transport].
@@ -378,16 +377,14 @@ func (c *Config) records() driver.Records {
 	if c.Records == nil {
 		return nil
 	}
-	d, _ := c.Records.RecordsDriver().(driver.Records)
-	return d
+	return c.Records.Driver()
 }
 
 func (c *Config) fastPath() driver.FastPath {
 	if c.FastPath == nil {
 		return nil
 	}
-	d, _ := c.FastPath.FastPathDriver().(driver.FastPath)
-	return d
+	return c.FastPath.Driver()
 }
 
 func (s *Server) isOpen(ep endpoint.Endpoint) bool {

@@ -272,7 +272,7 @@ func (f *fakeRecords) Source(serial uint64) (endpoint.Endpoint, bool) {
 	return endpointAt(atUnknown), serial == f.session.Serial
 }
 
-func (f *fakeRecords) RecordsDriver() any { return f }
+func (f *fakeRecords) Driver() driver.Records { return f }
 
 func (f *fakeRecords) MaxMessage() int  { return 1400 }
 func (f *fakeRecords) SafeMessage() int { return 1363 }

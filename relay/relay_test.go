@@ -207,7 +207,7 @@ func TestTransports(t *testing.T) {
 		t.Errorf("%v, %v, want %v", got, err, want)
 	}
 	received := make(map[string]uint64)
-	for _, w := range r.Engine().Stats().Workers {
+	for _, w := range r.Engine().Stats().Private.Workers {
 		received[w.Transport] += w.Received
 	}
 	if len(received) != 4 || received["ws"] == 0 || received["ws-lan"] == 0 || received["simulated"] == 0 {

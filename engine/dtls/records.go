@@ -31,8 +31,8 @@ func New(c Config) (*Records, error) {
 	return &Records{l}, nil
 }
 
-// RecordsDriver implements [engine.Records].
-func (r *Records) RecordsDriver() any { return r.layer }
+// Driver implements [engine.Records].
+func (r *Records) Driver() driver.Records { return r.layer }
 
 // Stats returns the counts, which are not read at one instant.
 func (r *Records) Stats() Stats {

@@ -17,32 +17,32 @@ import (
 	"github.com/ferryrelay/ferry/engine/internal/nexthop"
 	"github.com/ferryrelay/ferry/engine/internal/program"
 	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 )
 
-// Check says whether this process could use the fast path on this machine, for a relay that
-// listens on these addresses. It attaches nothing.
-func Check(listen []netip.AddrPort, cfg Config) []Finding {
+func (p *path) Check(listen []netip.AddrPort) []privateapi.Finding {
 	const subject = "fast path"
 	resolver, err := nexthop.New()
 	if err != nil {
-		return []Finding{{subject, err.Error(), "give the process access to netlink",
-			"the program sends by the routes and neighbours that netlink reports"}}
+		return []privateapi.Finding{finding(subject, err.Error(), "give the process access to netlink",
+			"the program sends by the routes and neighbours that netlink reports")}
 	}
 	defer resolver.Close()
-	p := &path{cfg: cfg, listen: listen, resolver: resolver}
-	found := []Finding{kernelFinding(cfg.Mode)}
+	cfg := &p.cfg
+	p.listen, p.resolver = listen, resolver
+	found := []privateapi.Finding{kernelFinding(cfg.Native)}
 	if _, err := resolver.Route(netip.IPv4Unspecified()); errors.Is(err, nexthop.ErrPolicy) {
-		found = append(found, Finding{subject, "off for all interfaces",
-			"remove routing rules (ip rule) and IPsec policies (ip xfrm policy), or leave xdp off", err.Error()})
+		found = append(found, finding(subject, "off for all interfaces",
+			"remove routing rules (ip rule) and IPsec policies (ip xfrm policy), or leave xdp off", err.Error()))
 	}
 	wanted := p.wantedInterfaces()
 	if len(wanted) == 0 {
-		found = append(found, Finding{subject, "no Ethernet interface that is up has a listen address", "set udp or xdp_interfaces",
-			"the program serves interfaces"})
+		found = append(found, finding(subject, "no Ethernet interface that is up has a listen address", "set udp or xdp_interfaces",
+			"the program serves interfaces"))
 	}
 	for _, index := range slices.Sorted(maps.Keys(wanted)) {
 		i, _ := resolver.Interface(index)
-		found = append(found, interfaceFinding(i, cfg.Mode))
+		found = append(found, interfaceFinding(i, cfg))
 	}
 	f, _ := nexthop.Filters(wanted)
 	for _, filters := range []struct {
@@ -55,7 +55,7 @@ func Check(listen []netip.AddrPort, cfg Config) []Finding {
 		if len(filters.names) == 0 {
 			continue
 		}
-		f := Finding{subject, filters.what + strings.Join(filters.names, ", "), "make sure that they do not concern the relay", filters.because}
+		f := finding(subject, filters.what+strings.Join(filters.names, ", "), "make sure that they do not concern the relay", filters.because)
 		if cfg.Auto {
 			f.Change, f.Because = "set xdp: tc if they do not concern the relay", "with xdp: auto the program is off, since "+filters.because
 		}
@@ -63,21 +63,21 @@ func Check(listen []netip.AddrPort, cfg Config) []Finding {
 	}
 	if len(wanted) > 0 {
 		bypassed := "passes no conntrack, and no nftables of the IP layer, but for one datagram of each player in 5 s"
-		if cfg.Mode == Native {
+		if cfg.Native {
 			bypassed += "; no queueing discipline, and is not seen by tcpdump"
 		}
-		found = append(found, Finding{subject, "what the program relays " + bypassed, "",
-			"it is received and sent below them; a block of a player works at once by nftables and tc, and within 5 s by iptables-legacy, ipset and BPF"})
+		found = append(found, finding(subject, "what the program relays "+bypassed, "",
+			"it is received and sent below them; a block of a player works at once by nftables and tc, and within 5 s by iptables-legacy, ipset and BPF"))
 	}
 	return found
 }
 
-func kernelFinding(mode Mode) Finding {
-	f := Finding{Subject: "fast path", Finding: "the kernel takes the program", Because: "it was loaded for this check, and not attached"}
+func kernelFinding(native bool) privateapi.Finding {
+	f := finding("fast path", "the kernel takes the program", "", "it was loaded for this check, and not attached")
 	err := sock.SynchronizeKernel()
 	if err == nil {
 		var loaded *program.Program
-		if loaded, err = program.Load(program.Parameters{Allocations: 1, Listeners: 1, Native: mode == Native}); err == nil {
+		if loaded, err = program.Load(program.Parameters{Allocations: 1, Listeners: 1, Native: native}); err == nil {
 			loaded.Close()
 			return f
 		}
@@ -87,16 +87,16 @@ func kernelFinding(mode Mode) Finding {
 	return f
 }
 
-func interfaceFinding(i nexthop.Interface, mode Mode) Finding {
+func interfaceFinding(i nexthop.Interface, cfg *Config) privateapi.Finding {
 	driver := "no driver of its own"
 	if target, err := os.Readlink(filepath.Join("/sys/class/net", i.Name, "device/driver")); err == nil {
 		driver = "driver " + filepath.Base(target)
 	}
-	f := Finding{
-		Subject: i.Name, Finding: fmt.Sprintf("fast path at %s, %s, %s, MTU %d", mode, i.Kind, driver, i.MTU),
+	f := privateapi.Finding{
+		Subject: i.Name, Finding: fmt.Sprintf("fast path at %s, %s, %s, MTU %d", cfg.mode(), i.Kind, driver, i.MTU),
 		Because: "tc works with any driver, and with VLANs, bonds and bridges",
 	}
-	if mode == Native {
+	if cfg.Native {
 		f.Because = "only an attempt shows whether the driver has native XDP with its present queues, MTU and offloads"
 		if i.Kind == "veth" || strings.HasPrefix(driver, "no ") {
 			f.Change, f.Because = "use xdp: tc", "native XDP is for drivers of network cards; on a veth it breaks the checksums of local senders"

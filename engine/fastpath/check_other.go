@@ -2,9 +2,12 @@
 
 package fastpath
 
-import "net/netip"
+import (
+	"net/netip"
 
-// Check says that there is no fast path on this platform.
-func Check([]netip.AddrPort, Config) []Finding {
-	return []Finding{{"fast path", "off", "", "it is for Linux on amd64"}}
+	"github.com/ferryrelay/ferry/internal/privateapi"
+)
+
+func (*path) Check([]netip.AddrPort) []privateapi.Finding {
+	return []privateapi.Finding{finding("fast path", "off", "", "it is for Linux on amd64")}
 }

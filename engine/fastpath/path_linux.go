@@ -16,13 +16,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/nexthop"
 	"github.com/ferryrelay/ferry/engine/internal/program"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 )
 
 type path struct {
@@ -128,7 +128,7 @@ func (p *path) load(spec driver.FastPathSpec) error {
 	p.clock = func() time.Duration { return clock + time.Since(began) }
 	p.program, err = program.Load(program.Parameters{
 		Allocations: spec.MaxAllocations, Listeners: len(spec.Listen), MaxMessage: spec.MaxMessage,
-		Native: p.cfg.Mode == Native, ClockOffset: clock - time.Duration(now),
+		Native: p.cfg.Native, ClockOffset: clock - time.Duration(now),
 	})
 	if err != nil {
 		p.resolver.Close()
@@ -172,7 +172,7 @@ func (p *path) takeFormer() {
 // gives up what is not wanted.
 func (p *path) replaceFormer() {
 	for index, f := range p.former {
-		if p.cfg.Mode == Native && p.attached[index] != "" {
+		if p.cfg.Native && p.attached[index] != "" {
 			if err := p.program.Replace(index, f); err != nil {
 				p.log.Warn("fast path: the program of the process before this one is not replaced", "interface", p.attached[index], "error", err)
 			}
@@ -211,7 +211,7 @@ func (p *path) attach() (err error) {
 			continue
 		}
 		if p.attached[index] == "" { // It is written here only.
-			p.log.Info("fast path", "interface", name, "mode", p.cfg.Mode.String())
+			p.log.Info("fast path", "interface", name, "mode", p.cfg.mode())
 		}
 		attached[index] = name
 	}
@@ -251,7 +251,7 @@ func (p *path) setEgress(n int, key egress) {
 }
 
 func (p *path) attachTo(index int) error {
-	if i, _ := p.resolver.Interface(index); p.cfg.Mode == Native {
+	if i, _ := p.resolver.Interface(index); p.cfg.Native {
 		if i.Kind == "veth" && len(p.cfg.Interfaces) == 0 {
 			return errVeth
 		}
@@ -259,7 +259,7 @@ func (p *path) attachTo(index int) error {
 			return err
 		}
 	}
-	if p.cfg.Mode == Native && p.former[index] != nil {
+	if p.cfg.Native && p.former[index] != nil {
 		return nil // Run replaces the program there.
 	}
 	err := p.program.Attach(index)
@@ -379,7 +379,7 @@ func (p *path) Resume(generation uint64) {
 	p.switchProgram()
 }
 
-func (p *path) setEnabled(on bool) {
+func (p *path) SetEnabled(on bool) {
 	if p.unavailable != nil {
 		return
 	}
@@ -494,12 +494,12 @@ func (p *path) neighbourChanged(ifindex int, addr netip.Addr) {
 	}
 }
 
-func (p *path) counts() engine.FastPathCounts {
+func (p *path) Counts() privateapi.FastPathCounts {
 	if p.unavailable != nil {
-		return engine.FastPathCounts{Mode: p.cfg.Mode.String(), OffBecause: p.unavailable.Error()}
+		return privateapi.FastPathCounts{Mode: p.cfg.mode(), OffBecause: p.unavailable.Error()}
 	}
 	c := p.program.Counts()
-	out := engine.FastPathCounts{Datagrams: c.Datagrams, Bytes: c.Bytes, Passed: make(map[string]uint64)}
+	out := privateapi.FastPathCounts{Datagrams: c.Datagrams, Bytes: c.Bytes, Passed: make(map[string]uint64)}
 	for r, n := range c.Passed {
 		out.Passed[program.Reason(r).String()] = n
 	}
@@ -510,21 +510,23 @@ func (p *path) counts() engine.FastPathCounts {
 		out.Interfaces = append(out.Interfaces, name)
 	}
 	slices.Sort(out.Interfaces)
-	out.Mode, out.OffBecause = p.cfg.Mode.String(), p.offBecause()
+	out.Mode, out.OffBecause = p.cfg.mode(), p.offBecause()
 	out.On = out.OffBecause == ""
 	return out
 }
 
+func (p *path) Optional() bool { return p.cfg.Auto }
+
 func (p *path) Traffic(index uint32) (datagrams, bytes uint64) { return p.program.Traffic(index) }
 
-func (p *path) links() (map[int]*os.File, error) {
-	if p.cfg.Mode != Native || p.unavailable != nil {
+func (p *path) Links() (map[int]*os.File, error) {
+	if !p.cfg.Native || p.unavailable != nil {
 		return nil, nil
 	}
 	return p.program.Links()
 }
 
-func (p *path) size() int64 {
+func (p *path) Size() int64 {
 	if p.unavailable != nil {
 		return 0
 	}

@@ -68,12 +68,12 @@ func TestPath(t *testing.T) {
 	testkit.Eventually(t, "the first state of the network", func() bool { return changes.Load() > 0 })
 	resume := func() {
 		p.Resume(p.Generation())
-		if c := p.counts(); !c.On || strings.Join(c.Interfaces, " ") != "wan" {
+		if c := p.Counts(); !c.On || strings.Join(c.Interfaces, " ") != "wan" {
 			t.Errorf("after Resume: on %t, interfaces %v", c.On, c.Interfaces)
 		}
 	}
 	p.Resume(p.Generation() - 1)
-	if p.counts().On {
+	if p.Counts().On {
 		t.Error("on before all next hops of this state are known")
 	}
 	resume()
@@ -82,20 +82,20 @@ func TestPath(t *testing.T) {
 	if near == 0 || behind != 0 || p.NextHop(peerAt("198.18.0.9:2"), relayAddr) != near {
 		t.Errorf("next hops: %d on the link, %d without a route", near, behind)
 	}
-	if p.counts().NoNextHop["no_route"] != 1 {
-		t.Errorf("no next hop: %v", p.counts().NoNextHop)
+	if p.Counts().NoNextHop["no_route"] != 1 {
+		t.Errorf("no next hop: %v", p.Counts().NoNextHop)
 	}
-	p.setEnabled(false)
-	if p.counts().On {
+	p.SetEnabled(false)
+	if p.Counts().On {
 		t.Error("on although it was turned off")
 	}
-	p.setEnabled(true)
+	p.SetEnabled(true)
 
 	before := p.Generation()
 	testkit.IP(t, "route add default via 198.18.0.254")
 	testkit.Eventually(t, "the route is seen", func() bool { return p.Generation() > before })
 	testkit.Eventually(t, "control hears of the change", func() bool { return changes.Load() > 1 })
-	if p.counts().On {
+	if p.Counts().On {
 		t.Error("on while next hops are asked for again")
 	}
 	resume()
@@ -105,12 +105,12 @@ func TestPath(t *testing.T) {
 
 	seen := changes.Load()
 	testkit.IP(t, "link del wan")
-	testkit.Eventually(t, "the interface is gone", func() bool { return changes.Load() > seen && len(p.counts().Interfaces) == 0 })
+	testkit.Eventually(t, "the interface is gone", func() bool { return changes.Load() > seen && len(p.Counts().Interfaces) == 0 })
 	addLink(t)
-	testkit.Eventually(t, "the program serves the new one", func() bool { return len(p.counts().Interfaces) == 1 })
+	testkit.Eventually(t, "the program serves the new one", func() bool { return len(p.Counts().Interfaces) == 1 })
 	p.fail(errors.New("a fault"))
 	p.Resume(p.Generation())
-	if p.counts().On {
+	if p.Counts().On {
 		t.Error("on after a fault")
 	}
 	cancel()
@@ -131,12 +131,12 @@ func TestAuto(t *testing.T) {
 		t.Fatal(err)
 	}
 	end := runPath(t, p)
-	on := func() bool { p.Resume(p.Generation()); c := p.counts(); return c.On && len(c.Interfaces) == 1 }
+	on := func() bool { p.Resume(p.Generation()); c := p.Counts(); return c.On && len(c.Interfaces) == 1 }
 	waits := func() bool {
-		return !on() && strings.Contains(p.counts().OffBecause, "no Ethernet interface that is up has a listen address")
+		return !on() && strings.Contains(p.Counts().OffBecause, "no Ethernet interface that is up has a listen address")
 	}
 	if !waits() {
-		t.Errorf("before there is an interface: %+v", p.counts())
+		t.Errorf("before there is an interface: %+v", p.Counts())
 	}
 	addLink(t)
 	testkit.Eventually(t, "it serves the interface that came later", on)
@@ -173,7 +173,7 @@ func TestReplace(t *testing.T) {
 	}
 	addLink(t)
 	spec := driver.FastPathSpec{Listen: []netip.AddrPort{relayAddr}, MaxAllocations: 1, MaxMessage: 1438}
-	cfg := Config{Mode: Native, Interfaces: []string{"wan"}}
+	cfg := Config{Native: true, Interfaces: []string{"wan"}}
 	load := func() *path {
 		p := newPath(cfg)
 		if _, err := p.Load(spec); err != nil {
@@ -193,7 +193,7 @@ func TestReplace(t *testing.T) {
 	old := load()
 	for _, form := range []string{"with its attachment", "without it"} {
 		end, before := runPath(t, old), attached()
-		links, err := old.links()
+		links, err := old.Links()
 		if err != nil || len(links) != 1 {
 			t.Fatalf("links %v, %v", links, err)
 		}
@@ -215,7 +215,7 @@ func TestReplace(t *testing.T) {
 		}
 		end = runPath(t, p)
 		p.Resume(p.Generation())
-		if c := p.counts(); attached() == before || attached() == "" || !c.On {
+		if c := p.Counts(); attached() == before || attached() == "" || !c.On {
 			t.Errorf("%s: program %q, %+v", form, attached(), c)
 		}
 		end()
@@ -287,7 +287,7 @@ func TestAvoidFilters(t *testing.T) {
 		t.Fatal(err)
 	}
 	end := runPath(t, p)
-	on := func() bool { p.Resume(p.Generation()); return p.counts().On }
+	on := func() bool { p.Resume(p.Generation()); return p.Counts().On }
 	testkit.Eventually(t, "it is on: no rule is for what is sent", on)
 
 	for _, c := range []struct {
@@ -301,10 +301,10 @@ func TestAvoidFilters(t *testing.T) {
 		chain(c.name, c.hook, c.rule)
 		// A state of the network that is read late turns the program off as well, until Resume.
 		testkit.Within(t, time.Minute, "the rule is found", func() bool {
-			return !on() && strings.HasSuffix(p.counts().OffBecause, ": inet host "+c.name)
+			return !on() && strings.HasSuffix(p.Counts().OffBecause, ": inet host "+c.name)
 		})
 		found := false
-		for _, f := range Check([]netip.AddrPort{relayAddr}, Config{}) {
+		for _, f := range New(Config{}).Private().Check([]netip.AddrPort{relayAddr}) {
 			found = found || strings.Contains(f.Finding, "inet host "+c.name)
 		}
 		if !found {
@@ -331,7 +331,7 @@ func TestFilterChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	end := runPath(t, p)
-	changes := func() uint64 { return p.counts().FilterChanges }
+	changes := func() uint64 { return p.Counts().FilterChanges }
 	nft, err := nftables.New()
 	if err != nil {
 		t.Fatal(err)
@@ -449,21 +449,21 @@ func TestLoadErrors(t *testing.T) {
 		{Config{Interfaces: []string{"eth7"}}, "198.18.0.1:7777", "there is no interface eth7"},
 		{Config{}, "127.0.0.1:7777", "no Ethernet interface"},
 		{Config{Auto: true}, "[::1]:7777", "no Ethernet interface"},
-		{Config{Mode: Native}, "198.18.0.1:7777", "native XDP on a veth"},
-		{Config{Mode: Native, Auto: true}, "198.18.0.1:7777", "native XDP on a veth"},
+		{Config{Native: true}, "198.18.0.1:7777", "native XDP on a veth"},
+		{Config{Native: true, Auto: true}, "198.18.0.1:7777", "native XDP on a veth"},
 	} {
 		spec.Listen = []netip.AddrPort{netip.MustParseAddrPort(c.listen)}
 		p := newPath(c.cfg)
 		_, err := p.Load(spec)
-		if p.setEnabled(true); p.counts().On || !strings.Contains(p.counts().OffBecause, c.want) {
-			t.Errorf("%+v: %+v", c.cfg, p.counts())
+		if p.SetEnabled(true); p.Counts().On || !strings.Contains(p.Counts().OffBecause, c.want) {
+			t.Errorf("%+v: %+v", c.cfg, p.Counts())
 		}
 		if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.cfg, err, c.want)
 		}
 	}
 	spec.Listen = []netip.AddrPort{relayAddr}
-	first, second := newPath(Config{Mode: Native, Interfaces: []string{"wan"}}), newPath(Config{Mode: Native, Interfaces: []string{"wan"}})
+	first, second := newPath(Config{Native: true, Interfaces: []string{"wan"}}), newPath(Config{Native: true, Interfaces: []string{"wan"}})
 	if _, err := first.Load(spec); err != nil {
 		t.Fatal(err)
 	}
@@ -472,7 +472,7 @@ func TestLoadErrors(t *testing.T) {
 		t.Errorf("where another program is attached: %v", err)
 	}
 	first.Close()
-	findings := Check([]netip.AddrPort{relayAddr}, Config{Mode: Native})
+	findings := New(Config{Native: true}).Private().Check([]netip.AddrPort{relayAddr})
 	var text []string
 	for _, f := range findings {
 		text = append(text, f.Subject+" "+f.Finding+" "+f.Change)
@@ -482,7 +482,7 @@ func TestLoadErrors(t *testing.T) {
 		t.Errorf("findings:\n%s", all)
 	}
 	testkit.IP(t, "rule add to 203.0.113.0/24 table 7")
-	if f := Check([]netip.AddrPort{relayAddr}, Config{}); !strings.Contains(f[1].Change, "ip rule") {
+	if f := New(Config{}).Private().Check([]netip.AddrPort{relayAddr}); !strings.Contains(f[1].Change, "ip rule") {
 		t.Errorf("with a routing rule: %+v", f)
 	}
 }

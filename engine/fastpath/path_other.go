@@ -9,10 +9,10 @@ import (
 	"os"
 	"runtime"
 
-	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 )
 
 // path is a [driver.FastPath] that cannot be loaded on this platform.
@@ -28,9 +28,11 @@ func unavailable() error {
 	return fmt.Errorf("%w: it is for Linux on amd64, not %s on %s", ErrUnavailable, runtime.GOOS, runtime.GOARCH)
 }
 
-func (*path) size() int64 { return 0 }
+func (*path) Size() int64 { return 0 }
 
-func (*path) links() (map[int]*os.File, error) { return nil, nil }
+func (*path) Links() (map[int]*os.File, error) { return nil, nil }
+
+func (*path) Optional() bool { return false }
 
 // The engine calls none of the following, since Load has failed.
 
@@ -42,12 +44,12 @@ func (*path) Generation() uint64 { return 0 }
 
 func (*path) Resume(uint64) {}
 
-func (*path) setEnabled(bool) {}
+func (*path) SetEnabled(bool) {}
 
 func (*path) Synchronize() {}
 
-func (*path) counts() engine.FastPathCounts {
-	return engine.FastPathCounts{Mode: TC.String(), OffBecause: unavailable().Error()}
+func (*path) Counts() privateapi.FastPathCounts {
+	return privateapi.FastPathCounts{Mode: "tc", OffBecause: unavailable().Error()}
 }
 
 func (*path) Traffic(uint32) (datagrams, bytes uint64) { return 0, 0 }

@@ -35,7 +35,7 @@ func (p *path) watch(ctx context.Context) {
 	defer ticker.Stop()
 	var drivers driverWatch
 	for ticks := 1; ; ticks++ {
-		if p.cfg.Mode == Native {
+		if p.cfg.Native {
 			p.watchDrivers(&drivers)
 		}
 		if ticks%int(watchEvery/driversEvery) == 0 {

@@ -192,6 +192,77 @@ type LargeMessageEvent struct {
 	Dropped bool
 }
 
+// Stats are more of engine.Stats.
+type Stats struct {
+	// BatchSizes counts receive batches of 1, 2, 3-4, 5-8, and so on to 129-256 datagrams.
+	BatchSizes []uint64
+	// StateComplete is set while the state file has all that the next run must know.
+	StateComplete bool
+	// SlowChanges counts the changes of the state file that waited for its disk for 10 ms or more,
+	// while no client was bound or connected.
+	SlowChanges uint64
+	// WorkersUnderLoad have so many commands waiting that they limit those of each source prefix.
+	WorkersUnderLoad int
+	// Workers are those of the sockets first, which shows how the kernel spreads the load.
+	Workers  []WorkerStats
+	FastPath FastPathCounts
+}
+
+type WorkerStats struct {
+	Received uint64
+	// Transport is empty for the worker of a socket.
+	Transport string
+	// Busy is set while the worker handles a batch, and Batches counts those that it began: busy
+	// at the same count for long, it is stuck.
+	Busy    bool
+	Batches uint64
+	// CPU is the time of the worker's thread, in steps of a second; 0 if it is not known, as for a
+	// transport.
+	CPU time.Duration
+}
+
+// FastPath is a fastpath.Path. Any goroutine may call its methods.
+type FastPath interface {
+	Counts() FastPathCounts
+	// SetEnabled lets the program relay, as it does at first, or leave everything to workers. A
+	// driver that dropped what it sent gets another chance.
+	SetEnabled(on bool)
+	// Links returns the attachments that the program keeps in another process, see
+	// fastpath.Config.Link, by the index of the interface: those of XDP in the driver, where two
+	// programs have no room. The caller closes them.
+	Links() (map[int]*os.File, error)
+	// Size returns how many bytes of the kernel's memory the program takes, at the start.
+	Size() int64
+	// Check says whether this process could use the fast path on this machine, for a relay that
+	// listens on these addresses. It attaches nothing, and needs no Load.
+	Check(listen []netip.AddrPort) []Finding
+}
+
+// Finding is a result of FastPath.Check: Subject is what was looked at, Finding its state, Change
+// what to do, empty if nothing, and Because the reason.
+type Finding struct{ Subject, Finding, Change, Because string }
+
+// FastPathCounts are counts since New.
+type FastPathCounts struct {
+	// Datagrams and Bytes were relayed in the kernel. Received, Sent and the outcome "relayed" of
+	// engine.Stats contain them.
+	Datagrams, Bytes uint64
+	// Passed are RELAYs that were left to workers, by reason.
+	Passed map[string]uint64
+	// NoNextHop are endpoints to which the program does not send, by reason, since the last change
+	// of the network.
+	NoNextHop map[string]uint64
+	// FilterChanges are the times that filters of the kernel changed, and the program left all to
+	// workers until they had heard of an endpoint again. Changes of one tick of 250 ms count as one.
+	FilterChanges uint64
+	// Interfaces are those that the program serves, at Mode, "tc" or "native"; On is false
+	// while it leaves everything to workers.
+	Interfaces []string
+	Mode       string
+	On         bool
+	OffBecause string // the rest of a sentence; "" while it is on
+}
+
 // KeptCode is a join code that the previous run wrote to the state file.
 type KeptCode struct {
 	Tenant uint64 // alloc.Tenant.Hash

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -37,6 +38,10 @@ type FastPath interface {
 	Run(ctx context.Context, changed func()) error
 	// Close releases what Load took, if Run was not called.
 	Close()
+	// Counts may be called by any goroutine.
+	Counts() privateapi.FastPathCounts
+	// Optional reports whether a relay works without the program if it cannot be loaded.
+	Optional() bool
 }
 
 // FastPathSpec is what a [FastPath] must know of its relay.

@@ -32,22 +32,24 @@ func TestOrder(t *testing.T) {
 // TestRelayHooks: each hook of the relay publishes to the topic of its name, except for Admit.
 func TestRelayHooks(t *testing.T) {
 	var s Stream
-	hooks, stream := reflect.ValueOf(s.RelayHooks()), reflect.ValueOf(&s)
-	for i := range hooks.NumField() {
-		name := hooks.Type().Field(i).Name
-		if name == "Admit" {
-			continue
-		}
-		called := false
-		topic := stream.Elem().FieldByName(name[len("On"):]).Addr()
-		f := topic.MethodByName("Subscribe").Type().In(0)
-		topic.MethodByName("Subscribe").Call([]reflect.Value{reflect.MakeFunc(f, func([]reflect.Value) []reflect.Value {
-			called = true
-			return nil
-		})})
-		hooks.Field(i).Call([]reflect.Value{reflect.Zero(f.In(0))})
-		if !called {
-			t.Errorf("%s publishes nothing", name)
+	hooks, stream := s.RelayHooks(), reflect.ValueOf(&s)
+	for _, hooks := range []reflect.Value{reflect.ValueOf(hooks), reflect.ValueOf(hooks.Private)} {
+		for i := range hooks.NumField() {
+			name := hooks.Type().Field(i).Name
+			if name == "Admit" || name == "Private" {
+				continue
+			}
+			called := false
+			topic := stream.Elem().FieldByName(name[len("On"):]).Addr()
+			f := topic.MethodByName("Subscribe").Type().In(0)
+			topic.MethodByName("Subscribe").Call([]reflect.Value{reflect.MakeFunc(f, func([]reflect.Value) []reflect.Value {
+				called = true
+				return nil
+			})})
+			hooks.Field(i).Call([]reflect.Value{reflect.Zero(f.In(0))})
+			if !called {
+				t.Errorf("%s publishes nothing", name)
+			}
 		}
 	}
 }

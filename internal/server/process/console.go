@@ -179,7 +179,7 @@ func (r *localRelay) conditions(add func(name, state, format string, args ...any
 	switch {
 	case r.opts.StateFile == "":
 		add("state file", "note", "none: a restart ends all matches")
-	case !st.StateComplete:
+	case !st.Private.StateComplete:
 		add("state file", "problem", "it cannot be written: after a crash join codes are lost, and allocations that had ended may come back; the log says why, and the relay tries again every 5 s")
 	default:
 		add("state file", "ok", "matches survive a restart")
@@ -187,8 +187,8 @@ func (r *localRelay) conditions(add func(name, state, format string, args ...any
 	if st.ExpiryPaused {
 		add("expiry", "problem", "paused, since so many players fell silent at once that the fault may be on this side")
 	}
-	if st.WorkersUnderLoad > 0 {
-		add("load", "problem", "%d workers are under load and limit each source prefix", st.WorkersUnderLoad)
+	if st.Private.WorkersUnderLoad > 0 {
+		add("load", "problem", "%d workers are under load and limit each source prefix", st.Private.WorkersUnderLoad)
 	}
 	for _, l := range r.hostLosses.recent(time.Now()).losses() {
 		switch {

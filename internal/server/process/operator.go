@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/docs"
-	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/net/connlimit"
 	"github.com/ferryrelay/ferry/internal/net/sock"
@@ -136,7 +135,7 @@ func newOperatorServer(p *adminPort, audit *audit, now *status, page *console.Co
 		Metrics: m.Write,
 		Health: admin.Health{
 			Probe:   func(context.Context) error { return nil },
-			Workers: func() []engine.WorkerStats { return now.relay.stats().Workers },
+			Workers: func() []privateapi.WorkerStats { return now.relay.stats().Private.Workers },
 			Ready:   now.self.ready.check,
 		},
 		Access: admin.Access{Sessions: admin.NewSessions(o.SignOutFile, o.Logger), Audit: slog.New(audit.lines)},
@@ -171,15 +170,11 @@ func newOperatorServer(p *adminPort, audit *audit, now *status, page *console.Co
 // its fleet.
 func (s *status) relayConfig() *admin.RelayConfig {
 	r, o := s.relay, s.self.opts
-	pages := &admin.RelayConfig{
+	return &admin.RelayConfig{
 		Title: "ferry " + o.Version, Engine: relayPages{r.engine, r.usage}, History: s.history, Timeline: s.history.Timeline(),
-		Capture: captureOf(r, s.settings), Since: s.self.since, UsageSince: r.usage.since, Logger: o.Logger,
+		Capture: captureOf(r, s.settings), FastPath: r.fastPath, Since: s.self.since, UsageSince: r.usage.since, Logger: o.Logger,
 		Affected: func(ctx context.Context, b operator.Ban) (operator.Affected, error) { return s.bans.Affected(ctx, &b) },
 	}
-	if r.fastPath != nil {
-		pages.FastPath = r.fastPath
-	}
-	return pages
 }
 
 func captureOf(r *localRelay, s *settings) admin.CaptureFunc {

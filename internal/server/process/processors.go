@@ -134,7 +134,7 @@ func machineReport(c *config.Config) []machine.Line {
 	}
 	lines := append(machine.Report(os.DirFS("/"), p), machine.ReadQueues().Losses()...)
 	if c.XDP != "off" {
-		for _, f := range fastpath.Check(listen(c), fastPathConfig(c)) {
+		for _, f := range fastpath.New(fastPathConfig(c)).Private().Check(listen(c)) {
 			lines = append(lines, machine.Line(f))
 		}
 	}

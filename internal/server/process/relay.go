@@ -48,7 +48,7 @@ type localRelay struct {
 	drain          *drainer
 	dtls           *dtls.Records
 	websocket      *websocket.Transport // nil: no WebSocket
-	fastPath       *fastpath.Path       // nil: there is none
+	fastPath       privateapi.FastPath  // nil: there is none
 	sessionFile    *dtls.SessionFile    // nil: there is none
 	processors     *processors
 	memory         *memory.Guard // nil: not watched
@@ -135,17 +135,13 @@ func (r *localRelay) newEngine(cfg engine.Config, identity engine.Identity) (*en
 	if h := r.opts.Parent; h != nil {
 		fast.Link = func(ifindex int) *os.File { return h.Take(xdpName(ifindex)) }
 	}
-	r.fastPath = fastpath.New(fast)
-	cfg.FastPath, cfg.FastPathOptional = r.fastPath, c.XDP == "auto"
+	path := fastpath.New(fast)
+	r.fastPath, cfg.FastPath = path.Private(), path
 	return engine.New(cfg, identity)
 }
 
 func fastPathConfig(c *config.Config) fastpath.Config {
-	fast := fastpath.Config{Interfaces: c.XDPInterfaces, Auto: c.XDP == "auto"}
-	if c.XDP == "native" {
-		fast.Mode = fastpath.Native
-	}
-	return fast
+	return fastpath.Config{Interfaces: c.XDPInterfaces, Auto: c.XDP == "auto", Native: c.XDP == "native"}
 }
 
 // newService completes the configuration with this relay alone.
@@ -504,7 +500,7 @@ func (r *localRelay) hasMemory() bool { return r.memory == nil || r.memory.Admit
 
 func (r *localRelay) addMetrics(p *metrics.Process) {
 	st := r.engine.Stats()
-	p.MaxAllocations, p.Awaited, p.Storing = r.maxAllocations, r.restart.pending(st.Rebuilt), st.StateComplete
+	p.MaxAllocations, p.Awaited, p.Storing = r.maxAllocations, r.restart.pending(st.Rebuilt), st.Private.StateComplete
 	p.Lost = r.restart.lost.Load()
 	p.ForeignSockets = r.foreign.Sockets()
 	host := r.hostLosses.read()

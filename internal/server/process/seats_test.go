@@ -71,7 +71,7 @@ func TestPlayerSeats(t *testing.T) {
 			if _, err := backend.JoinFor(t.Context(), api.JoinRequest{JoinCode: code, Player: "bert"}); err != nil {
 				t.Errorf("another player: %v", err)
 			}
-			if got := relay.relay.engine.Stats().PlayerRefused["joiners_per_host"]; got != 1 {
+			if got := relay.relay.engine.Stats().Refused["player_joiners_per_host"]; got != 1 {
 				t.Errorf("%d are counted", got)
 			}
 		})

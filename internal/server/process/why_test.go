@@ -522,7 +522,7 @@ func TestWhyPlayerLimit(t *testing.T) {
 			t.Errorf("%q, want %q and %q", y.Because, want, because)
 		}
 	}
-	if got := r.relay.engine.Stats().PlayerRefused; got["joiners"] != 2 {
+	if got := r.relay.engine.Stats().Refused; got["player_joiners"] != 2 {
 		t.Errorf("counted %v", got)
 	}
 }

@@ -65,7 +65,7 @@ func embed(ctx context.Context, args []string) error {
 	for {
 		select {
 		case <-asked:
-			fmt.Println("relayed", srv.Stats().FastPath.Datagrams)
+			fmt.Println("relayed", srv.Stats().Private.FastPath.Datagrams)
 		case <-ctx.Done():
 			return nil
 		}
@@ -91,11 +91,7 @@ func newServer(addr netip.AddrPort, mode string, allocations int) (*engine.Serve
 	switch mode {
 	case "off":
 	case "tc", "native":
-		m := fastpath.TC
-		if mode == "native" {
-			m = fastpath.Native
-		}
-		cfg.FastPath = fastpath.New(fastpath.Config{Interfaces: []string{"generator"}, Mode: m})
+		cfg.FastPath = fastpath.New(fastpath.Config{Interfaces: []string{"generator"}, Native: mode == "native"})
 	default:
 		return nil, fmt.Errorf("embed: mode %q", mode)
 	}

@@ -14,6 +14,7 @@ import (
 	vm "github.com/VictoriaMetrics/metrics"
 
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/host/machine"
 )
 
@@ -89,17 +90,19 @@ func stats(base uint64) engine.Stats {
 		Received: base + 1, ReceivedBytes: base + 2, Sent: base + 3, SentBytes: base + 4,
 		SendFailed: base + 5, KernelDrops: base + 6,
 		Allocations: int(base + 7), Bound: int(base + 8), Links: int(base + 9),
-		SessionsFull:   base + 20,
-		PlayerRefused:  map[string]uint64{"hosts": base + 18, "joiners": base + 21, "seats": base + 22, "joiners_per_host": base + 23},
+		Refused: map[string]uint64{"sessions": base + 20, "player_hosts": base + 18, "player_joiners": base + 21, "player_seats": base + 22,
+			"player_joiners_per_host": base + 23},
 		PlayerReplaced: base + 19,
-		Rebuilt:        base + 12, Stalls: base + 13, ExpiryPauses: base + 14, ExpiryPaused: true, WorkersUnderLoad: int(base + 15),
-		SlowChanges: base + 16, Draining: true,
-		Workers: []engine.WorkerStats{{Received: base + 10}, {Received: base + 11}, {Received: base + 17, Transport: "ws"}},
+		Rebuilt:        base + 12, Stalls: base + 13, ExpiryPauses: base + 14, ExpiryPaused: true, Draining: true,
+		Private: privateapi.Stats{
+			WorkersUnderLoad: int(base + 15), SlowChanges: base + 16,
+			Workers: []privateapi.WorkerStats{{Received: base + 10}, {Received: base + 11}, {Received: base + 17, Transport: "ws"}},
+		},
 	}
 	st.Outcomes = map[string]uint64{"pong": base + 100, "relayed": base + 101}
 	st.Drops = map[string]uint64{"nonce": base + 102, "size": base + 103}
 	for i := range uint64(9) {
-		st.BatchSizes = append(st.BatchSizes, i+1)
+		st.Private.BatchSizes = append(st.Private.BatchSizes, i+1)
 	}
 	return st
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/host/machine"
 )
 
@@ -31,22 +32,21 @@ func writeRelay(p *page, st engine.Stats) {
 	p.single("ferry_brake_holds_total", counter, "Times that expiry was paused.", st.ExpiryPauses)
 	p.single("ferry_stalls_total", counter, "Times that the process stalled for more than a second.", st.Stalls)
 	p.family("ferry_reservations_refused_total", counter, "Reservations that the relay refused, by reason: the limit of a player that has as much as it may, or the table of sessions has no room for their project or player.")
-	for _, limit := range slices.Sorted(maps.Keys(st.PlayerRefused)) {
-		p.sample("ferry_reservations_refused_total", st.PlayerRefused[limit], "reason", "player_"+limit)
+	for _, reason := range slices.Sorted(maps.Keys(st.Refused)) {
+		p.sample("ferry_reservations_refused_total", st.Refused[reason], "reason", reason)
 	}
-	p.sample("ferry_reservations_refused_total", st.SessionsFull, "reason", "sessions")
 	p.single("ferry_player_replaced_total", counter, "Silent allocations that ended because their player reserved one more than it may have.",
 		st.PlayerReplaced)
 	p.single("ferry_state_file_slow_changes_total", counter, "Changes of the state file that waited for its disk for 10 ms or more.",
-		st.SlowChanges)
-	p.single("ferry_workers_under_load", gauge, "Workers that limit each source prefix to its share.", count(st.WorkersUnderLoad))
+		st.Private.SlowChanges)
+	p.single("ferry_workers_under_load", gauge, "Workers that limit each source prefix to its share.", count(st.Private.WorkersUnderLoad))
 	p.single("ferry_draining", gauge, "1 while the relay drains and accepts no new allocations.", boolGauge(st.Draining))
 
 	p.outcomes(&st)
 	p.batches(&st)
-	p.workers(st.Workers)
-	if st.FastPath.Passed != nil {
-		p.fastPath(&st.FastPath)
+	p.workers(st.Private.Workers)
+	if st.Private.FastPath.Passed != nil {
+		p.fastPath(&st.Private.FastPath)
 	}
 }
 
@@ -59,7 +59,7 @@ func boolGauge(b bool) uint64 {
 	return 0
 }
 
-func (p *page) fastPath(c *engine.FastPathCounts) {
+func (p *page) fastPath(c *privateapi.FastPathCounts) {
 	p.single("ferry_fast_on", gauge, "1 while the program in the kernel relays, 0 while it leaves everything to the sockets.", boolGauge(c.On))
 	p.family("ferry_fast_attached", gauge, "Interfaces that the program serves.")
 	for _, name := range c.Interfaces {
@@ -88,7 +88,7 @@ func (p *page) batches(st *engine.Stats) {
 	const name = "ferry_receive_batch_size"
 	p.family(name, histogram, "Datagrams per receive call.")
 	var total uint64
-	for i, n := range st.BatchSizes {
+	for i, n := range st.Private.BatchSizes {
 		total += n
 		p.sample(name+"_bucket", total, "le", strconv.Itoa(1<<i))
 	}
@@ -99,7 +99,7 @@ func (p *page) batches(st *engine.Stats) {
 
 // workers writes one row per worker of a UDP socket, to see how the kernel spreads the
 // load, and one per intake, which handles the messages of a transport.
-func (p *page) workers(rows []engine.WorkerStats) {
+func (p *page) workers(rows []privateapi.WorkerStats) {
 	p.family("ferry_worker_received_total", counter, "Datagrams received and handled, by worker of a UDP socket.")
 	intakes := 0
 	for i, row := range rows {

@@ -14,6 +14,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/operator/history"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -99,7 +100,7 @@ func parseID(text string) (proto.AllocationID, error) {
 }
 
 // checkTransport returns an error for a transport that the relay does not have; "" is any.
-func checkTransport(name string, workers []engine.WorkerStats) error {
+func checkTransport(name string, workers []privateapi.WorkerStats) error {
 	known := []string{"udp4", "udp6", "dtls"}
 	for _, w := range workers {
 		if w.Transport != "" && !slices.Contains(known, w.Transport) {
@@ -160,7 +161,7 @@ func changePages(mux *http.ServeMux, c allocationChanger, log *slog.Logger) {
 func listAllocations(ctx context.Context, relay *RelayConfig, f engine.Filter, q *operator.AllocationsQuery) (page operator.Allocations,
 	err error) {
 	page.Allocations = []operator.Allocation{} // not null
-	if err := checkTransport(f.Transport, relay.Engine.Stats().Workers); err != nil {
+	if err := checkTransport(f.Transport, relay.Engine.Stats().Private.Workers); err != nil {
 		return page, err
 	}
 	all, next, err := relay.Engine.Allocations(ctx, f, q.Cursor, q.Limit)

@@ -8,18 +8,13 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 )
-
-type FastPath interface {
-	Counts() engine.FastPathCounts
-	SetEnabled(on bool)
-}
 
 var errNoFastPath = errors.New("this process has no fast path: its setting xdp is off")
 
-func fastPathPages(mux *http.ServeMux, f FastPath, log *slog.Logger) {
+func fastPathPages(mux *http.ServeMux, f privateapi.FastPath, log *slog.Logger) {
 	state := func() (operator.FastPath, error) {
 		if f == nil {
 			return operator.FastPath{}, errNoFastPath

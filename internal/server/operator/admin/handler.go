@@ -86,7 +86,7 @@ type Config struct {
 
 type Health struct {
 	Probe   func(context.Context) error
-	Workers func() []engine.WorkerStats
+	Workers func() []privateapi.WorkerStats
 	// Ready returns nil while the process accepts requests, otherwise the reason.
 	Ready func() error
 }
@@ -96,7 +96,7 @@ type RelayConfig struct {
 	Engine Relay
 	Title  string
 	// FastPath is the relay's program in the kernel. Nil: none.
-	FastPath FastPath
+	FastPath privateapi.FastPath
 	// History is what happened to the allocations of the relay. Nil: no page.
 	History History
 	// Timeline is what happened lately, and Summary what the console of an API process shows, for an API

@@ -13,6 +13,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"go.uber.org/goleak"
 )
@@ -44,7 +45,7 @@ func pages(relay *engine.Server, ready func() error) http.Handler {
 		Title:   `ferry <"test">`,
 		Metrics: func(w io.Writer) { io.WriteString(w, "ferry_allocations 0\n") },
 		Health: Health{
-			Probe: relay.Private().Check, Workers: func() []engine.WorkerStats { return relay.Stats().Workers }, Ready: ready,
+			Probe: relay.Private().Check, Workers: func() []privateapi.WorkerStats { return relay.Stats().Private.Workers }, Ready: ready,
 		},
 		Drain: &DrainConfig{
 			Drain: relay.Drain, Undrain: relay.Undrain,

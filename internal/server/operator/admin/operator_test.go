@@ -16,6 +16,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -78,7 +79,7 @@ func (r *fakeRelay) Usage(context.Context) ([]engine.Usage, error) {
 
 func (r *fakeRelay) Stats() (st engine.Stats) {
 	st.Seats, st.Outcomes, st.Drops = 5, map[string]uint64{"relayed": 7}, map[string]uint64{"seal": 8}
-	st.Workers = []engine.WorkerStats{{Received: 11}, {Received: 12, Transport: "ws"}, {Received: 13, Transport: "game-tcp"}}
+	st.Private.Workers = []privateapi.WorkerStats{{Received: 11}, {Received: 12, Transport: "ws"}, {Received: 13, Transport: "game-tcp"}}
 	return st
 }
 
@@ -310,7 +311,7 @@ func TestAccess(t *testing.T) {
 	} {
 		cfg, _ := operatorConfig(new(fakeRelay), func(cfg *Config) {
 			cfg.Access.Token, cfg.Access.AllowAnyHost = c.token, c.public
-			cfg.Health.Probe, cfg.Health.Workers = func(context.Context) error { return nil }, func() []engine.WorkerStats { return nil }
+			cfg.Health.Probe, cfg.Health.Workers = func(context.Context) error { return nil }, func() []privateapi.WorkerStats { return nil }
 		})
 		h := New(cfg)
 		for request, want := range map[string]int{

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 )
 
 const (
@@ -21,7 +22,7 @@ const (
 // checkLive returns nil if the relay answers a probe and no worker is stuck. It
 // checks the workers first, since a stuck worker makes some probes fail and its index
 // is the better error.
-func checkLive(ctx context.Context, probe func(context.Context) error, workers func() []engine.WorkerStats) error {
+func checkLive(ctx context.Context, probe func(context.Context) error, workers func() []privateapi.WorkerStats) error {
 	if err := waitForProgress(ctx, workers); err != nil {
 		return err
 	}
@@ -32,7 +33,7 @@ func checkLive(ctx context.Context, probe func(context.Context) error, workers f
 
 // waitForProgress waits until every worker that was busy in the first sample has been
 // idle or has begun another batch. After liveTimeout, its error names the others.
-func waitForProgress(ctx context.Context, workers func() []engine.WorkerStats) error {
+func waitForProgress(ctx context.Context, workers func() []privateapi.WorkerStats) error {
 	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
 	defer cancel()
 	first := workers()
@@ -49,7 +50,7 @@ func waitForProgress(ctx context.Context, workers func() []engine.WorkerStats) e
 }
 
 // stuckWorkers returns the workers that are busy with the same batch in both samples.
-func stuckWorkers(before, now []engine.WorkerStats) (rows []int) {
+func stuckWorkers(before, now []privateapi.WorkerStats) (rows []int) {
 	for i := range before {
 		if before[i].Busy && now[i].Busy && before[i].Batches == now[i].Batches {
 			rows = append(rows, i)
@@ -104,10 +105,10 @@ func StatsOf(st engine.Stats, now, since time.Time) operator.Stats {
 		Now: now, Since: since, Allocations: st.Allocations, Bound: st.Bound, Links: st.Links, Seats: st.Seats,
 		Draining: st.Draining, Received: st.Received, ReceivedBytes: st.ReceivedBytes,
 		Sent: st.Sent, SentBytes: st.SentBytes, SendFailed: st.SendFailed, KernelDrops: st.KernelDrops,
-		Outcomes: nonZero(st.Outcomes), Drops: nonZero(st.Drops), UnderLoad: st.WorkersUnderLoad,
-		Workers: []uint64{}, Intakes: []uint64{}, FastPath: st.FastPath.Datagrams, StateComplete: st.StateComplete,
+		Outcomes: nonZero(st.Outcomes), Drops: nonZero(st.Drops), UnderLoad: st.Private.WorkersUnderLoad,
+		Workers: []uint64{}, Intakes: []uint64{}, FastPath: st.Private.FastPath.Datagrams, StateComplete: st.Private.StateComplete,
 	}
-	for _, w := range st.Workers {
+	for _, w := range st.Private.Workers {
 		if w.Transport != "" {
 			s.Intakes = append(s.Intakes, w.Received)
 		} else {

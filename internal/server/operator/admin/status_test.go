@@ -8,14 +8,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 )
 
 func answers(context.Context) error { return nil }
 
 // looks returns workers that change from look to look, and stay at the last.
-func looks(rows ...[]engine.WorkerStats) func() []engine.WorkerStats {
-	return func() []engine.WorkerStats {
+func looks(rows ...[]privateapi.WorkerStats) func() []privateapi.WorkerStats {
+	return func() []privateapi.WorkerStats {
 		now := rows[0]
 		if len(rows) > 1 {
 			rows = rows[1:]
@@ -26,20 +26,20 @@ func looks(rows ...[]engine.WorkerStats) func() []engine.WorkerStats {
 
 func TestWorkers(t *testing.T) {
 	t.Parallel()
-	idle := engine.WorkerStats{Batches: 5}
-	busy := engine.WorkerStats{Busy: true, Batches: 5}
-	next := engine.WorkerStats{Busy: true, Batches: 6}
+	idle := privateapi.WorkerStats{Batches: 5}
+	busy := privateapi.WorkerStats{Busy: true, Batches: 5}
+	next := privateapi.WorkerStats{Busy: true, Batches: 6}
 	for _, c := range []struct {
 		name  string
-		looks [][]engine.WorkerStats
+		looks [][]privateapi.WorkerStats
 		want  string // in the error; empty: none
 	}{
-		{"idle", [][]engine.WorkerStats{{idle, idle}}, ""},
-		{"busy, then idle", [][]engine.WorkerStats{{busy, idle}, {busy, idle}, {idle, idle}}, ""},
-		{"always busy, but moving", [][]engine.WorkerStats{{busy}, {next}}, ""},
-		{"stuck", [][]engine.WorkerStats{{idle, busy}}, "workers [1]"},
-		{"all stuck", [][]engine.WorkerStats{{busy, busy}}, "workers [0 1]"},
-		{"one gets on", [][]engine.WorkerStats{{busy, busy}, {next, busy}}, "workers [1]"},
+		{"idle", [][]privateapi.WorkerStats{{idle, idle}}, ""},
+		{"busy, then idle", [][]privateapi.WorkerStats{{busy, idle}, {busy, idle}, {idle, idle}}, ""},
+		{"always busy, but moving", [][]privateapi.WorkerStats{{busy}, {next}}, ""},
+		{"stuck", [][]privateapi.WorkerStats{{idle, busy}}, "workers [1]"},
+		{"all stuck", [][]privateapi.WorkerStats{{busy, busy}}, "workers [0 1]"},
+		{"one gets on", [][]privateapi.WorkerStats{{busy, busy}, {next, busy}}, "workers [1]"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
@@ -60,7 +60,7 @@ func TestProbeHasATimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		silent := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		began := time.Now()
-		err := checkLive(t.Context(), silent, looks([]engine.WorkerStats{{}}))
+		err := checkLive(t.Context(), silent, looks([]privateapi.WorkerStats{{}}))
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != liveTimeout {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
@@ -71,7 +71,7 @@ func TestClientGoesAway(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	stuck := looks([]engine.WorkerStats{{Busy: true}})
+	stuck := looks([]privateapi.WorkerStats{{Busy: true}})
 	if err := checkLive(ctx, answers, stuck); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}

@@ -232,14 +232,14 @@ func (c *collector) addRelay(ctx context.Context, s *Sample) {
 	st := c.cfg.Stats()
 	page := admin.StatsOf(st, s.At, c.cfg.Since)
 	s.Stats = &page
-	for _, w := range st.Workers {
+	for _, w := range st.Private.Workers {
 		if w.Transport == "" {
 			s.WorkerCPU = append(s.WorkerCPU, w.CPU.Seconds())
 		}
 	}
 	c.judge.add(s.At, &st, c.roundTrip(ctx))
 	s.RTT = c.judge.roundTrip()
-	s.Conditions = append(s.Conditions, c.judge.conditions(s.RTT, st.WorkersUnderLoad)...)
+	s.Conditions = append(s.Conditions, c.judge.conditions(s.RTT, st.Private.WorkersUnderLoad)...)
 	if s.At.Sub(c.countedAt) >= matchesEvery {
 		if n, err := c.cfg.Matches(ctx); err == nil {
 			c.matches, c.countedAt = n, s.At

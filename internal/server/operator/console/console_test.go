@@ -20,6 +20,7 @@ import (
 
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
@@ -36,8 +37,10 @@ func newConsole(t *testing.T) (*Console, *atomic.Int64) {
 		Title: "ferry v1", Mode: "serve", Since: time.Now(),
 		Stats: func() engine.Stats {
 			n := uint64(samples.Add(1))
-			return engine.Stats{Received: n, Workers: []engine.WorkerStats{{Received: n, CPU: time.Second}, {Transport: "ws"}},
-				FastPath: engine.FastPathCounts{Datagrams: n}}
+			return engine.Stats{Received: n, Private: privateapi.Stats{
+				Workers:  []privateapi.WorkerStats{{Received: n, CPU: time.Second}, {Transport: "ws"}},
+				FastPath: privateapi.FastPathCounts{Datagrams: n},
+			}}
 		},
 		Probe: func(context.Context) error { return nil },
 		Nodes: func(context.Context, operator.Load) (operator.Nodes, error) {
