@@ -14,9 +14,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// DefaultMaxAllocations is how many allocations a relay holds by default: 1,000,000.
-const DefaultMaxAllocations = table.DefaultMaxAllocations
-
 // Config configures a relay. The zero value of each field means its default.
 type Config struct {
 	// Listen are the addresses of the UDP sockets, one port number for all if a port is 0.
@@ -24,6 +21,7 @@ type Config struct {
 	Listen  []netip.AddrPort
 	Sockets Sockets
 
+	// MaxAllocations is how many allocations the relay holds. Default 1,000,000.
 	MaxAllocations int
 	// MaxSeats limits the players that new hosts may reserve room for: each host takes one seat
 	// and one for each connection that it requests. Default 0: no limit.
@@ -139,18 +137,12 @@ type Recovery struct {
 	// allocation that had ended may come back, and a captured BIND is accepted.
 	StateFile string
 	// Window is the time after New in which allocations of earlier runs may come back. Default
-	// 60 s; negative, as [Never]: none.
+	// 60 s; negative: none.
 	Window time.Duration
 }
 
-// NoLimit is the value of a field of [Limits] or [PlayerLimits] for no limit.
-const NoLimit = -1
-
-// Never is the value of [Recovery].Window for no recovery.
-const Never time.Duration = -1
-
 // Limits are the quotas of one allocation per second, with a burst of one second.
-// Zero means the default, negative, as [NoLimit], unlimited.
+// Zero means the default, negative, no limit.
 type Limits struct {
 	// JoinerDatagrams and JoinerBytes limit the RELAYs of a joiner. Default 1,000, 512 KiB.
 	JoinerDatagrams, JoinerBytes int

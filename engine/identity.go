@@ -8,7 +8,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/internal/seal"
 )
 
 // Identity is what a relay keeps over a restart, so that clients of the run before can come back.
@@ -20,7 +19,7 @@ type Identity struct {
 	// [Config].Handover it is that of the other process. Zero: a random one.
 	Boot uint64
 	// Epoch is for how long a key that seals connection data is in use, in whole hours from 1 h to
-	// 4 weeks. A run with another Epoch opens the same data. Zero: DefaultEpoch, a week.
+	// 4 weeks. A run with another Epoch opens the same data. Zero: a week.
 	Epoch time.Duration
 	// Now is the wall clock. Nil: time.Now.
 	Now func() time.Time
@@ -36,6 +35,3 @@ func NewIdentity() (Identity, error) {
 	rand.Read(id.Master[:])
 	return id, nil
 }
-
-// DefaultEpoch is the default of [Identity].Epoch: a week.
-const DefaultEpoch = seal.DefaultEpoch

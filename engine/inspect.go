@@ -68,19 +68,12 @@ type Filter struct {
 	Player alloc.PlayerHash
 	// Individual selects those of one player, not of many that share a token, see alloc.Caller.
 	Individual bool
-	Binding    Binding
+	// Bound selects those with an endpoint, and Unbound those that are reserved only, or whose
+	// endpoint was taken over.
+	Bound, Unbound bool
 	// Transport is that of [Allocation].
 	Transport string
 }
-
-type Binding uint8
-
-// The selections.
-const (
-	AnyBinding Binding = iota
-	OnlyBound
-	OnlyUnbound // reserved only, or the endpoint was taken over
-)
 
 // Allocations returns a page of at most limit live allocations that match f, and the cursor of the
 // next page, 0 if there is none. The first page has the cursor 0. A limit of 0 or above 1,000
@@ -139,7 +132,7 @@ func (c *control) matches(f *Filter, e *table.Entry) bool {
 		f.Match != proto.AllocationID{} && a.Match != f.Match,
 		f.Player != alloc.PlayerHash{} && c.shared.table.Player(e.Handle) != f.Player,
 		f.Individual && !e.Is(table.Individual),
-		f.Binding == OnlyBound && !bound, f.Binding == OnlyUnbound && bound,
+		f.Bound && !bound, f.Unbound && bound,
 		f.Transport != "" && c.shared.rules.transports[e.Endpoint.Kind()] != f.Transport:
 		return false
 	}

@@ -66,7 +66,7 @@ func TestListing(t *testing.T) {
 	if page, next, err := r.Allocations(t.Context(), engine.Filter{}, 1<<32-1, 10); err != nil || len(page) != 0 || next != 0 {
 		t.Errorf("beyond the end: %d, next %d, %v", len(page), next, err)
 	}
-	if page, next, err := r.Allocations(t.Context(), engine.Filter{Binding: engine.OnlyBound}, 0, 0); err != nil ||
+	if page, next, err := r.Allocations(t.Context(), engine.Filter{Bound: true}, 0, 0); err != nil ||
 		len(page) != 0 || next != 0 {
 		t.Errorf("no allocation is bound: %d, next %d, %v", len(page), next, err)
 	}
@@ -89,8 +89,8 @@ func TestListingFilters(t *testing.T) {
 		"joiners":      {engine.Filter{Role: alloc.RoleJoiner}, []proto.AllocationID{p.Cred.ID}},
 		"match":        {engine.Filter{Match: host.Cred.ID}, []proto.AllocationID{host.Cred.ID, p.Cred.ID}},
 		"players":      {engine.Filter{Match: host.Cred.ID, Role: alloc.RoleJoiner}, []proto.AllocationID{p.Cred.ID}},
-		"bound":        {engine.Filter{Binding: engine.OnlyBound}, []proto.AllocationID{host.Cred.ID, p.Cred.ID}},
-		"not bound":    {engine.Filter{Binding: engine.OnlyUnbound}, []proto.AllocationID{res.ID}},
+		"bound":        {engine.Filter{Bound: true}, []proto.AllocationID{host.Cred.ID, p.Cred.ID}},
+		"not bound":    {engine.Filter{Unbound: true}, []proto.AllocationID{res.ID}},
 		"tenant":       {engine.Filter{Tenant: other.Hash()}, []proto.AllocationID{res.ID}},
 		"individuals":  {engine.Filter{Individual: true}, []proto.AllocationID{res.ID}},
 		"project":      {engine.Filter{Project: other.Project}, []proto.AllocationID{res.ID}},

@@ -30,13 +30,6 @@ type PlayerLimits struct {
 	Seats int
 }
 
-// The defaults of [PlayerLimits].
-const (
-	DefaultPlayerHosts          = 4
-	DefaultPlayerJoiners        = 8
-	DefaultPlayerJoinersPerHost = 4
-)
-
 type playerLimit uint8
 
 const (
@@ -57,8 +50,8 @@ func (l PlayerLimits) withDefaults(maxConnections int, unlimited bool) PlayerLim
 		value     *int
 		otherwise int
 	}{
-		{&l.Hosts, DefaultPlayerHosts}, {&l.Joiners, DefaultPlayerJoiners},
-		{&l.JoinersPerHost, DefaultPlayerJoinersPerHost}, {&l.Seats, DefaultPlayerHosts * (maxConnections + 1)},
+		{&l.Hosts, 4}, {&l.Joiners, 8},
+		{&l.JoinersPerHost, 4}, {&l.Seats, 4 * (maxConnections + 1)},
 	} {
 		*f.value = cmp.Or(*f.value, f.otherwise)
 		if unlimited || *f.value < 0 {

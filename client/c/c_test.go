@@ -229,7 +229,7 @@ func end(t *testing.T, p *clienttest.Program) {
 // ports are the source ports of the bound allocations.
 func ports(t *testing.T, r *enginetest.Relay) map[proto.AllocationID]uint16 {
 	t.Helper()
-	list, _, err := r.Allocations(t.Context(), engine.Filter{Binding: engine.OnlyBound}, 0, 0)
+	list, _, err := r.Allocations(t.Context(), engine.Filter{Bound: true}, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/net/connlimit"
 	"github.com/ferryrelay/ferry/proto"
@@ -175,8 +174,8 @@ func Serve() Config {
 		HostDatagrams: 12_000, HostBytes: 8 << 20,
 
 		PlayerPerMinute: 60, ServerPerMinute: 6000,
-		PlayerHosts:        engine.DefaultPlayerHosts,
-		PlayerSeatsPerHost: engine.DefaultPlayerJoinersPerHost,
+		PlayerHosts:        4,
+		PlayerSeatsPerHost: 4,
 		MaxHTTPConnections: connlimit.DefaultTotal,
 		MaxWebSockets:      websocket.DefaultConns,
 		MaxDTLSSessions:    65_536,

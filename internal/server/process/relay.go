@@ -74,7 +74,7 @@ func newLocalRelay(o *Options, stream *events.Stream, d *history.Directory, p *p
 		return nil, err
 	}
 	identity := engine.Identity{
-		Master: o.Identity.Master, Relay: o.Identity.Relay, Epoch: engine.DefaultEpoch, Boot: rand.Uint64() | 1,
+		Master: o.Identity.Master, Relay: o.Identity.Relay, Boot: rand.Uint64() | 1,
 	}
 	if from != nil {
 		identity.Boot, cfg.Private.Handover = from.offer.Boot, from.offer
@@ -247,7 +247,7 @@ func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
 		Recovery:            engine.Recovery{Window: c.RecoverFor},
 	}
 	if c.RecoverFor == 0 {
-		cfg.Recovery.Window = engine.Never
+		cfg.Recovery.Window = -1
 	}
 	for _, addr := range advertised {
 		// Ports may not be known yet: the relay needs the addresses only. Behind an
@@ -294,7 +294,7 @@ func playerLimits(c *config.Config) engine.PlayerLimits {
 var loopback = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)
 
 // orUnlimited converts 0, no limit in the settings, to that of the engine.
-func orUnlimited(limit int) int { return cmp.Or(limit, engine.NoLimit) }
+func orUnlimited(limit int) int { return cmp.Or(limit, -1) }
 
 func listen(c *config.Config) []netip.AddrPort {
 	addrs := make([]netip.AddrPort, len(c.UDP))
@@ -442,14 +442,13 @@ func (r *localRelay) onStateComplete() {
 	r.opts.Logger.Info("state file: it could be written again, and is complete", "file", r.opts.StateFile)
 }
 
+const defaultMaxAllocations = 1_000_000
+
 // setBounds sets how many allocations the relay holds, and creates the memory guard. Dev
 // has neither limit.
 func (r *localRelay) setBounds() {
 	c, log := &r.opts.Config, r.opts.Logger
-	r.maxAllocations = c.MaxAllocations
-	if r.maxAllocations == 0 {
-		r.maxAllocations = engine.DefaultMaxAllocations
-	}
+	r.maxAllocations = cmp.Or(c.MaxAllocations, defaultMaxAllocations)
 	if r.opts.Mode == Dev {
 		return
 	}

@@ -410,7 +410,7 @@ func TestRoomForAllocations(t *testing.T) {
 	}{
 		{Serve, 5, 5, "memory limit", "max_allocations"},
 		{Serve, 1 << 26, 1 << 26, "max_allocations is more than fits", "level=ERROR"},
-		{Dev, 0, engine.DefaultMaxAllocations, "", "memory"},
+		{Dev, 0, defaultMaxAllocations, "", "memory"},
 	} {
 		if c.asked == 1<<26 && memory.Fits(limit, 0, memory.Transports{}) >= 1<<26 {
 			continue // a machine on which everything fits

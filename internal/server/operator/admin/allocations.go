@@ -59,7 +59,7 @@ func filterOf(q *operator.AllocationsQuery) (f engine.Filter, err error) {
 	wrong := func(name, format string, args ...any) (engine.Filter, error) {
 		return f, fmt.Errorf("%w: "+name+": "+format, append([]any{operator.ErrQuery}, args...)...)
 	}
-	f = engine.Filter{Transport: q.Transport, Binding: bindings[q.Bound], Role: roles[q.Role]}
+	f = engine.Filter{Transport: q.Transport, Bound: q.Bound == "true", Unbound: q.Bound == "false", Role: roles[q.Role]}
 	if q.Match != "" {
 		if f.Match, err = parseID(q.Match); err != nil {
 			return wrong("match", "%w", err)
@@ -86,10 +86,7 @@ func filterOf(q *operator.AllocationsQuery) (f engine.Filter, err error) {
 	return f, nil
 }
 
-var (
-	bindings = map[string]engine.Binding{"true": engine.OnlyBound, "false": engine.OnlyUnbound}
-	roles    = map[string]alloc.Role{alloc.RoleHost.String(): alloc.RoleHost, alloc.RoleJoiner.String(): alloc.RoleJoiner}
-)
+var roles = map[string]alloc.Role{alloc.RoleHost.String(): alloc.RoleHost, alloc.RoleJoiner.String(): alloc.RoleJoiner}
 
 func parseID(text string) (proto.AllocationID, error) {
 	id, err := proto.ParseAllocationID(text)

@@ -135,7 +135,7 @@ func (x *matchIndex) selector(ctx context.Context, text string) (func(*engine.Al
 	}
 	if prefix, ok := operator.ParsePrefix(text); ok {
 		matches := map[proto.AllocationID]bool{}
-		_, err := history.EachAllocation(ctx, x.relay, engine.Filter{Binding: engine.OnlyBound}, maxRead, func(a engine.Allocation) {
+		_, err := history.EachAllocation(ctx, x.relay, engine.Filter{Bound: true}, maxRead, func(a engine.Allocation) {
 			if prefix.Contains(a.Endpoint.Addr().Unmap()) {
 				matches[a.Match] = true
 			}

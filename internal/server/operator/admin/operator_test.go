@@ -184,8 +184,8 @@ func TestListingQuery(t *testing.T) {
 	for query, want := range map[string]fakeRelay{
 		"":                          {limit: 100},
 		"limit=7&cursor=4294967295": {limit: 7, cursor: 1<<32 - 1},
-		"role=host&bound=true":      {limit: 100, filter: engine.Filter{Role: alloc.RoleHost, Binding: engine.OnlyBound}},
-		"role=joiner&bound=false":   {limit: 100, filter: engine.Filter{Role: alloc.RoleJoiner, Binding: engine.OnlyUnbound}},
+		"role=host&bound=true":      {limit: 100, filter: engine.Filter{Role: alloc.RoleHost, Bound: true}},
+		"role=joiner&bound=false":   {limit: 100, filter: engine.Filter{Role: alloc.RoleJoiner, Unbound: true}},
 		"match=" + hostID.String():  {limit: 100, filter: engine.Filter{Match: hostID}},
 		"project=p&environment=e":   {limit: 100, filter: engine.Filter{Tenant: tenant.Hash()}},
 		"tenant=00000000000000ff":   {limit: 100, filter: engine.Filter{Tenant: 255}},
@@ -219,7 +219,7 @@ func TestListingQuery(t *testing.T) {
 		}
 	}
 	get(h, "GET", "/allocations/"+hostID.String()+"/players?bound=true")
-	if want := (engine.Filter{Match: hostID, Role: alloc.RoleJoiner, Binding: engine.OnlyBound}); relay.filter != want {
+	if want := (engine.Filter{Match: hostID, Role: alloc.RoleJoiner, Bound: true}); relay.filter != want {
 		t.Errorf("players: asked %+v", relay.filter)
 	}
 }

@@ -372,7 +372,7 @@ func (k *Keeper) remove(ctx context.Context, b *operator.Ban) error {
 // eachOf calls do for the allocations of a banned player, without those that only have its name, or for those
 // that are bound from a banned network, until it fails.
 func (k *Keeper) eachOf(ctx context.Context, b *operator.Ban, do func(*engine.Allocation) error) error {
-	f := engine.Filter{Binding: engine.OnlyBound}
+	f := engine.Filter{Bound: true}
 	if b.Player != "" {
 		f = engine.Filter{Player: ban.Hash(b), Individual: true}
 	}
