@@ -39,7 +39,7 @@ func (s *Session) Close() error {
 
 func (s *Session) leave() {
 	s.leaveOnce.Do(func() {
-		buf := make([]byte, 0, proto.DisconnectLen)
+		buf := make([]byte, 0, 36)
 		peers, ok := s.peers.beginLeaving()
 		if !ok {
 			return

@@ -50,7 +50,7 @@ func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	allocation := api.Allocation{
-		AllocationID: proto.AllocationID{9}.String(), AllocationIDBytes: make([]byte, proto.IDLen), Key: make([]byte, proto.KeyLen),
+		AllocationID: proto.AllocationID{9}.String(), AllocationIDBytes: make([]byte, 16), Key: make([]byte, 64),
 		ConnectionData: []byte{1}, Region: "home",
 		ServerEndpoints: []api.ServerEndpoint{{ConnectionType: "udp", Network: "udp", Host: "127.0.0.1", Port: 7777}},
 	}

@@ -242,7 +242,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 		t.Fatal(err)
 	}
 	receive()
-	buf, control, packets := make([]byte, 1500), make([]byte, 0, proto.MaxBindLen), s.PacketConn()
+	buf, control, packets := make([]byte, 1500), make([]byte, 0, 295), s.PacketConn()
 	to, now := p.RemoteAddr(), int64(0)
 	for name, do := range map[string]func() error{
 		"Read": func() error { receive(); _, err := p.Read(buf); return err },

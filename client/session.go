@@ -122,7 +122,7 @@ func (s *Session) Run(ctx context.Context) error {
 func (s *Session) control(ctx context.Context) bool {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	buf := make([]byte, 0, proto.MaxBindLen)
+	buf := make([]byte, 0, 295)
 	for {
 		pkt, wait := s.due(s.now(), buf)
 		if len(pkt) > 0 {

@@ -53,9 +53,9 @@ func Redeem(ctx context.Context, c *api.Client, joinCode string) (Ticket, error)
 // TicketFrom converts an allocation of the API, and checks its sizes and its
 // "udp" endpoints. Errors wrap ErrConfig.
 func TicketFrom(a api.Allocation) (Ticket, error) {
-	if len(a.AllocationIDBytes) != proto.IDLen || len(a.Key) != proto.KeyLen {
+	if len(a.AllocationIDBytes) != len(proto.AllocationID{}) || len(a.Key) != len(proto.Key{}) {
 		return Ticket{}, fmt.Errorf("%w: allocation id of %d bytes and key of %d bytes, need %d and %d",
-			ErrConfig, len(a.AllocationIDBytes), len(a.Key), proto.IDLen, proto.KeyLen)
+			ErrConfig, len(a.AllocationIDBytes), len(a.Key), len(proto.AllocationID{}), len(proto.Key{}))
 	}
 	servers, err := udpServers(a)
 	if err != nil {

@@ -23,7 +23,7 @@ func goodAllocation() api.Allocation {
 		AllocationID:      joinerID.String(),
 		AllocationIDBytes: joinerID[:],
 		ConnectionData:    make([]byte, proto.MaxConnectionData),
-		Key:               make([]byte, proto.KeyLen),
+		Key:               make([]byte, len(proto.Key{})),
 		ServerEndpoints: []api.ServerEndpoint{
 			{ConnectionType: "dtls", Network: "udp", Host: "192.0.2.1", Port: 7778},
 			{ConnectionType: "udp", Network: "udp", Host: "192.0.2.1", Port: 7777},

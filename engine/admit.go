@@ -185,7 +185,7 @@ type bindCache struct {
 type bindCacheEntry struct {
 	handle table.Handle
 	from   endpoint.Endpoint
-	mac    [proto.MACLen]byte
+	mac    [len(proto.Bind{}.MAC)]byte
 	nonce  uint16
 	gate   atomic.Uint64
 }

@@ -165,7 +165,7 @@ func (t *tap) has(w *worker, from endpoint.Endpoint, msg []byte) bool {
 		}
 		t.addID(c.ID)
 		return true
-	case kind.FromClient() && len(msg) >= proto.HeaderLen+proto.IDLen:
+	case kind.FromClient() && len(msg) >= proto.HeaderLen+len(proto.AllocationID{}):
 		return t.hasID(proto.AllocationID(msg[proto.HeaderLen:]))
 	}
 	return false
@@ -271,9 +271,9 @@ func withoutSecrets(msg []byte) []byte {
 	case err != nil:
 		public = proto.HeaderLen
 	case kind == proto.TypeBind:
-		public = proto.BindOverhead - proto.MACLen
+		public = proto.Bind{}.Len() - len(proto.Bind{}.MAC)
 	case kind == proto.TypeConnectRequest:
-		public = proto.ConnectRequestOverhead
+		public = proto.ConnectRequest{}.Len()
 	}
 	safe := make([]byte, len(msg))
 	copy(safe, msg[:min(public, len(msg))])

@@ -134,7 +134,7 @@ func TestCaptureHasNoSecrets(t *testing.T) {
 	unknown[2] = 7 // another version
 	for _, msg := range [][]byte{bind, bind[:100], connect, connect[:50], unknown, {1}, {}} {
 		safe := withoutSecrets(msg)
-		for _, secret := range []string{player.data, player.ticket, string(bind[len(bind)-proto.MACLen:])} {
+		for _, secret := range []string{player.data, player.ticket, string(bind[len(bind)-len(proto.Bind{}.MAC):])} {
 			for at := 0; at+8 <= len(secret); at++ {
 				if bytes.Contains(safe, []byte(secret[at:at+8])) {
 					t.Fatalf("%d bytes of type %v contain a part of a secret", len(msg), msg[:min(4, len(msg))])

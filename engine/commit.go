@@ -8,6 +8,9 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
+// maxBind is the size of every BIND that a real client sends.
+const maxBind = 295
+
 // commit executes one command. It repeats the worker's checks of state, which may have changed,
 // and does no I/O.
 func (c *control) commit(cmd *command) outcome {
@@ -168,7 +171,7 @@ func (c *control) beginPath(e *table.Entry, cmd *command) {
 	case limits.unvalidatedRatio == 0:
 		t.BeginPath(e.Handle, table.ValidatedPath)
 	case cmd.claims.path == pathElsewhere:
-		t.BeginPath(e.Handle, table.LimitedPath(uint32(proto.MaxBindLen*limits.unvalidatedRatio-proto.BindReceivedLen)))
+		t.BeginPath(e.Handle, table.LimitedPath(uint32(maxBind*limits.unvalidatedRatio-proto.BindReceived{}.Len())))
 	default:
 		t.BeginPath(e.Handle, table.UnvalidatedPath(limits.unvalidated))
 	}
@@ -198,7 +201,7 @@ func (c *control) commitConnect(cmd *command, sender *table.Entry) outcome {
 		}
 		c.link(sender, &host, tick(cmd.now))
 	}
-	c.charge(sender.Handle, proto.AcceptedLen)
+	c.charge(sender.Handle, proto.Accepted{}.Len())
 	d := newReply(0, cmd.from, proto.Accepted{From: host.ID, To: sender.ID}.Append(c.buf[:0]))
 	if c.queue.awaits(host.Endpoint) {
 		c.queue.push(d) // The host learns first of the link that gave its place to this one.
@@ -422,7 +425,7 @@ func (c *control) refuse(cmd *command, id proto.AllocationID, code proto.ErrorCo
 		return dropBudget
 	}
 	if cmd.kind != proto.TypeBind { // Else the source has no allocation.
-		c.charge(cmd.sender.Handle, proto.ErrorLen)
+		c.charge(cmd.sender.Handle, proto.Error{}.Len())
 	}
 	c.submit(newReply(0, cmd.from, proto.Error{ID: id, Code: code}.Append(c.buf[:0])))
 	return errorOutcomes[code]

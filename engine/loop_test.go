@@ -88,8 +88,8 @@ func (w *fixture) emitted() (all [][]byte) {
 		all = append(all, other, pkt[:len(pkt)-1], append(bytes.Clone(pkt), 0))
 	}
 	probe := append([]byte(checkMagic), make([]byte, checkLen-len(checkMagic))...)
-	qos := append([]byte{proto.QoSMagic, 0x00, 0x05}, make([]byte, proto.QoSRequestOverhead-3)...)
-	return append(all, probe, probe[:checkReplyLen], qos, append([]byte{0x95}, make([]byte, proto.QoSResponseLen-1)...))
+	qos := append([]byte{proto.QoSMagic, 0x00, 0x05}, make([]byte, 11)...)
+	return append(all, probe, probe[:checkReplyLen], qos, append([]byte{0x95}, make([]byte, 12)...))
 }
 
 type exchange struct {

@@ -170,7 +170,7 @@ func TestCrowdOnLimitedPaths(t *testing.T) {
 				var at []endpoint.Endpoint
 				numbers := make(map[endpoint.Endpoint]int)
 				var joined []*mReservation
-				in := players * (proto.MaxBindLen + 276)
+				in := players * (maxBind + 276)
 				for i := range players {
 					at = append(at, udp(fmt.Sprintf(c.source, i, 40_000+i)))
 					numbers[at[i]] = i
@@ -288,7 +288,7 @@ func TestForgedPaths(t *testing.T) {
 				return udp(fmt.Sprintf(c.victim, i%c.paths, i/c.paths))
 			}
 			forged := r.forgedPaths(host, victim, c.networks*c.paths)
-			in := len(forged) * (proto.MaxBindLen + 276)
+			in := len(forged) * (maxBind + 276)
 			foreign := udp("192.0.2.1:40000")
 			player := r.joiner(foreign, own)
 			r.take()

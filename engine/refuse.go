@@ -10,7 +10,7 @@ import (
 
 // minForError: a reply to an unknown sender is strictly smaller than the datagram, so that a
 // forged source gains nothing.
-const minForError = proto.ErrorLen + 1
+const minForError = 22 // an ERROR has 21
 
 // ERROR 1 answers no datagram.
 var errorOutcomes = [...]outcome{
@@ -126,7 +126,7 @@ func (w *worker) refuseUnlinked(now int64, sender *table.Entry, to proto.Allocat
 	if !w.shared.budgets.takeError(sender.Endpoint, proto.ErrorNotConnected, now) {
 		return dropBudget
 	}
-	w.shared.table.ChargeReply(sender.Handle, w.shared.budgets.rates.excessPath, proto.ErrorLen, now)
+	w.shared.table.ChargeReply(sender.Handle, w.shared.budgets.rates.excessPath, proto.Error{}.Len(), now)
 	w.reportRefusal(now, sender.Endpoint, proto.TypeRelay, sender.ID, to, outErrorNotConnected)
 	return w.sendError(sender.Endpoint, sender.ID, proto.ErrorNotConnected)
 }

@@ -157,8 +157,8 @@ func (c *Config) validateTransports() error {
 				i, t, t.Name())
 		case slices.ContainsFunc(c.Transports[:i], func(other Transport) bool { return other.Name() == t.Name() }):
 			return fmt.Errorf("engine: Config.Transports has two with the name %q", t.Name())
-		case t.MaxMessage() < proto.AcceptedLen:
-			return fmt.Errorf("engine: Config.Transports[%d] (%T): MaxMessage is %d, want %d or more", i, t, t.MaxMessage(), proto.AcceptedLen)
+		case t.MaxMessage() < proto.Accepted{}.Len():
+			return fmt.Errorf("engine: Config.Transports[%d] (%T): MaxMessage is %d, want %d or more", i, t, t.MaxMessage(), proto.Accepted{}.Len())
 		}
 	}
 	if c.Records != nil && unset.IsNil(c.Records) {

@@ -7,13 +7,13 @@ import (
 	"fmt"
 )
 
-// IDLen is the size of an allocation id in bytes.
-const IDLen = 16
+// idLen is the size of an allocation id in bytes.
+const idLen = 16
 
 // AllocationID identifies an allocation. On the wire it is 16 opaque bytes. Ferry
 // uses a UUID in the byte order of RFC 9562, so that the bytes and the text that the
 // HTTP API returns are the same id. No allocation has the zero id.
-type AllocationID [IDLen]byte
+type AllocationID [16]byte
 
 // IsZero reports whether all bytes are zero, as in an ERROR without an allocation.
 func (id AllocationID) IsZero() bool { return id == AllocationID{} }
@@ -50,8 +50,8 @@ func ParseAllocationID(text string) (AllocationID, error) {
 	return id, nil
 }
 
-// PingLen is the size of PING in bytes.
-const PingLen = HeaderLen + IDLen + 2 /* number */
+// pingLen is the size of PING in bytes.
+const pingLen = HeaderLen + idLen + 2 /* number */
 
 // Ping keeps an idle allocation alive. The relay echoes it unchanged and sends none
 // of its own.
@@ -63,14 +63,14 @@ type Ping struct {
 // ParsePing parses a PING of exactly 22 bytes.
 func ParsePing(pkt []byte) (Ping, error) {
 	wrong := headerMismatch(pkt, TypePing)
-	if wrong != HeaderLen || len(pkt) != PingLen {
+	if wrong != HeaderLen || len(pkt) != pingLen {
 		return Ping{}, headerErrors[wrong]
 	}
 	return Ping{ID: AllocationID(pkt[4:20]), Number: binary.LittleEndian.Uint16(pkt[20:])}, nil
 }
 
 // Len returns 22, the size of the encoded message in bytes.
-func (Ping) Len() int { return PingLen }
+func (Ping) Len() int { return pingLen }
 
 // Append appends the encoded message to dst.
 func (m Ping) Append(dst []byte) []byte {
@@ -82,8 +82,8 @@ func (m Ping) Append(dst []byte) []byte {
 // String describes the message in one line.
 func (m Ping) String() string { return fmt.Sprintf("PING %v number=%d", m.ID, m.Number) }
 
-// CloseLen is the size of CLOSE in bytes.
-const CloseLen = HeaderLen + IDLen
+// closeLen is the size of CLOSE in bytes.
+const closeLen = HeaderLen + idLen
 
 // Close ends the sender's allocation. The relay does not answer it. No Unity client
 // sends it; only the published text describes it.
@@ -94,14 +94,14 @@ type Close struct {
 // ParseClose parses a CLOSE of exactly 20 bytes.
 func ParseClose(pkt []byte) (Close, error) {
 	wrong := headerMismatch(pkt, TypeClose)
-	if wrong != HeaderLen || len(pkt) != CloseLen {
+	if wrong != HeaderLen || len(pkt) != closeLen {
 		return Close{}, headerErrors[wrong]
 	}
 	return Close{ID: AllocationID(pkt[4:20])}, nil
 }
 
 // Len returns 20, the size of the encoded message in bytes.
-func (Close) Len() int { return CloseLen }
+func (Close) Len() int { return closeLen }
 
 // Append appends the encoded message to dst.
 func (m Close) Append(dst []byte) []byte {
@@ -112,8 +112,8 @@ func (m Close) Append(dst []byte) []byte {
 // String describes the message in one line.
 func (m Close) String() string { return fmt.Sprintf("CLOSE %v", m.ID) }
 
-// ErrorLen is the size of ERROR in bytes.
-const ErrorLen = HeaderLen + IDLen + 1 /* code */
+// errorLen is the size of ERROR in bytes.
+const errorLen = HeaderLen + idLen + 1 /* code */
 
 // ErrorCode is the reason of an ERROR, byte 20. Clients log unknown codes.
 type ErrorCode uint8
@@ -160,14 +160,14 @@ type Error struct {
 // ParseError parses an ERROR of exactly 21 bytes, with any code.
 func ParseError(pkt []byte) (Error, error) {
 	wrong := headerMismatch(pkt, TypeError)
-	if wrong != HeaderLen || len(pkt) != ErrorLen {
+	if wrong != HeaderLen || len(pkt) != errorLen {
 		return Error{}, headerErrors[wrong]
 	}
 	return Error{ID: AllocationID(pkt[4:20]), Code: ErrorCode(pkt[20])}, nil
 }
 
 // Len returns 21, the size of the encoded message in bytes.
-func (Error) Len() int { return ErrorLen }
+func (Error) Len() int { return errorLen }
 
 // Append appends the encoded message to dst.
 func (m Error) Append(dst []byte) []byte {

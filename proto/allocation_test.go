@@ -51,7 +51,7 @@ func TestIDIsZero(t *testing.T) {
 	if !(AllocationID{}).IsZero() {
 		t.Error("the zero id is not zero")
 	}
-	for bit := range IDLen * 8 {
+	for bit := range idLen * 8 {
 		var id AllocationID
 		id[bit/8] = 1 << (bit % 8)
 		if id.IsZero() {

@@ -15,15 +15,15 @@ const (
 	// MaxConnectionData is the largest connection data, because its length
 	// is one byte. Real clients always send 255, padded with zeros at the end.
 	MaxConnectionData = 255
-	// MACLen is the size of an HMAC-SHA256.
-	MACLen = 32
+	// macLen is the size of an HMAC-SHA256.
+	macLen = 32
 
 	bindData = HeaderLen + 1 /* accept mode */ + 2 /* nonce */ + 1 /* length */
 
-	// BindOverhead is the size of a BIND without connection data.
-	BindOverhead = bindData + MACLen
-	// MaxBindLen is the size of every BIND that a real client sends.
-	MaxBindLen = BindOverhead + MaxConnectionData
+	// bindOverhead is the size of a BIND without connection data.
+	bindOverhead = bindData + macLen
+	// maxBindLen is the size of every BIND that a real client sends.
+	maxBindLen = bindOverhead + MaxConnectionData
 )
 
 const errConnectionData = "proto: connection data is longer than 255 bytes"
@@ -31,30 +31,30 @@ const errConnectionData = "proto: connection data is longer than 255 bytes"
 // Bind asks the relay to bind an allocation to the endpoint that sent the datagram.
 // The relay answers with BindReceived.
 type Bind struct {
-	AcceptMode     uint8        // byte 4; real clients send 0 (AUTO); not checked here
-	Nonce          uint16       // bytes 5-6, little-endian, contrary to the published text
-	ConnectionData []byte       // length in byte 7, data from byte 8; at most 255 bytes; aliases the packet
-	MAC            [MACLen]byte // the last 32 bytes: HMAC-SHA256 of all bytes before them; see Signer
+	AcceptMode     uint8    // byte 4; real clients send 0 (AUTO); not checked here
+	Nonce          uint16   // bytes 5-6, little-endian, contrary to the published text
+	ConnectionData []byte   // length in byte 7, data from byte 8; at most 255 bytes; aliases the packet
+	MAC            [32]byte // the last 32 bytes: HMAC-SHA256 of all bytes before them; see Signer
 }
 
 // ParseBind parses a BIND of exactly 40 bytes plus the connection data, whose length
 // is byte 7. It does not check the MAC; see [Signer.Verify].
 func ParseBind(pkt []byte) (Bind, error) {
 	wrong := headerMismatch(pkt, TypeBind)
-	if wrong != HeaderLen || len(pkt) < BindOverhead || len(pkt) != BindOverhead+int(pkt[7]) {
+	if wrong != HeaderLen || len(pkt) < bindOverhead || len(pkt) != bindOverhead+int(pkt[7]) {
 		return Bind{}, headerErrors[wrong]
 	}
-	mac := len(pkt) - MACLen
+	mac := len(pkt) - macLen
 	return Bind{
 		AcceptMode:     pkt[4],
 		Nonce:          binary.LittleEndian.Uint16(pkt[5:]),
 		ConnectionData: pkt[bindData:mac:mac],
-		MAC:            [MACLen]byte(pkt[mac:]),
+		MAC:            [macLen]byte(pkt[mac:]),
 	}, nil
 }
 
 // Len returns the size of the encoded message, 40 to 295 bytes.
-func (m Bind) Len() int { return BindOverhead + len(m.ConnectionData) }
+func (m Bind) Len() int { return bindOverhead + len(m.ConnectionData) }
 
 // Append appends the encoded message to dst, with the MAC of m; [Signer.Append]
 // computes one. It panics if ConnectionData is longer than MaxConnectionData.
@@ -80,8 +80,8 @@ func (m Bind) String() string {
 	return fmt.Sprintf("BIND mode=%d nonce=%d data=%dB", m.AcceptMode, m.Nonce, len(m.ConnectionData))
 }
 
-// BindReceivedLen is the size of BIND_RECEIVED in bytes: a bare header.
-const BindReceivedLen = HeaderLen
+// bindReceivedLen is the size of BIND_RECEIVED in bytes: a bare header.
+const bindReceivedLen = HeaderLen
 
 // BindReceived is the relay's answer to a valid BIND.
 type BindReceived struct{}
@@ -89,14 +89,14 @@ type BindReceived struct{}
 // ParseBindReceived parses a BIND_RECEIVED of exactly 4 bytes.
 func ParseBindReceived(pkt []byte) (BindReceived, error) {
 	wrong := headerMismatch(pkt, TypeBindReceived)
-	if wrong != HeaderLen || len(pkt) != BindReceivedLen {
+	if wrong != HeaderLen || len(pkt) != bindReceivedLen {
 		return BindReceived{}, headerErrors[wrong]
 	}
 	return BindReceived{}, nil
 }
 
 // Len returns 4, the size of the encoded message in bytes.
-func (BindReceived) Len() int { return BindReceivedLen }
+func (BindReceived) Len() int { return bindReceivedLen }
 
 // Append appends the encoded message to dst.
 func (BindReceived) Append(dst []byte) []byte { return appendHeader(dst, TypeBindReceived) }
@@ -104,9 +104,9 @@ func (BindReceived) Append(dst []byte) []byte { return appendHeader(dst, TypeBin
 // String describes the message in one line.
 func (BindReceived) String() string { return "BIND_RECEIVED" }
 
-// KeyLen is the size of a key in bytes, the block size of SHA-256, so that HMAC
+// keyLen is the size of a key in bytes, the block size of SHA-256, so that HMAC
 // neither hashes nor pads the key. Real clients reject any other size.
-const KeyLen = 64
+const keyLen = 64
 
 const redacted = "[redacted]"
 
@@ -116,7 +116,7 @@ const redacted = "[redacted]"
 // A Key prints as "[redacted]" in fmt, slog and every user of encoding.TextMarshaler,
 // but for an unexported struct field, which should be a *Key, since fmt calls no methods
 // of it, and for %p and %w, which go vet reports.
-type Key [KeyLen]byte
+type Key [64]byte
 
 // String returns "[redacted]".
 func (Key) String() string { return redacted }
@@ -136,7 +136,7 @@ func (Key) LogValue() slog.Value { return slog.StringValue(redacted) }
 func (Key) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 // This does not compile unless a key has the size of a SHA-256 block.
-var _ [0]struct{} = [KeyLen - sha256.BlockSize]struct{}{}
+var _ [0]struct{} = [keyLen - sha256.BlockSize]struct{}{}
 
 // The pads of HMAC (RFC 2104, section 2).
 const (
@@ -167,10 +167,10 @@ func (s *Signer) Append(dst []byte, b Bind, key *Key) []byte {
 // them, in constant time. pkt is a datagram that ParseBind has accepted; Verify
 // returns false for one that is shorter than the smallest BIND.
 func (s *Signer) Verify(pkt []byte, key *Key) bool {
-	if len(pkt) < BindOverhead {
+	if len(pkt) < bindOverhead {
 		return false
 	}
-	end := len(pkt) - MACLen
+	end := len(pkt) - macLen
 	return subtle.ConstantTimeCompare(s.mac(pkt[:end], key), pkt[end:]) == 1
 }
 

@@ -15,7 +15,7 @@ import (
 // testKey returns a key whose bytes are recognizable in every notation: 171, ab, AB,
 // 0o253, 10101011.
 func testKey() Key {
-	return Key(bytes.Repeat([]byte{0xAB}, KeyLen))
+	return Key(bytes.Repeat([]byte{0xAB}, keyLen))
 }
 
 // checkRedacted fails if text contains the bytes of testKey in any notation, or does
@@ -150,7 +150,7 @@ func TestSignerStandard(t *testing.T) {
 		key := randomKey(rng)
 		bind := Bind{AcceptMode: uint8(n), Nonce: uint16(rng.Uint32()), ConnectionData: randomBytes(rng, n)}
 		pkt := signer.Append(nil, bind, key)
-		signed := pkt[:len(pkt)-MACLen]
+		signed := pkt[:len(pkt)-macLen]
 		if want := standardMAC(signed, key); !bytes.Equal(pkt[len(signed):], want) {
 			t.Fatalf("%d bytes of data: MAC %x, want %x", n, pkt[len(signed):], want)
 		}
@@ -177,7 +177,7 @@ func TestSignerAppend(t *testing.T) {
 	var signer Signer
 	plain := signer.Append(nil, bind, key)
 
-	bind.MAC = [MACLen]byte(randomBytes(rng, MACLen))
+	bind.MAC = [macLen]byte(randomBytes(rng, macLen))
 	if again := signer.Append(nil, bind, key); !bytes.Equal(again, plain) {
 		t.Error("the MAC in the struct changed the result")
 	}
@@ -209,7 +209,7 @@ func TestVerifyKeyBits(t *testing.T) {
 	key := randomKey(rng)
 	var signer Signer
 	pkt := signer.Append(nil, Bind{ConnectionData: randomBytes(rng, 8)}, key)
-	for bit := range KeyLen * 8 {
+	for bit := range keyLen * 8 {
 		key[bit/8] ^= 1 << (bit % 8)
 		if signer.Verify(pkt, key) {
 			t.Errorf("verified with bit %d of byte %d of the key flipped", bit%8, bit/8)
@@ -227,10 +227,10 @@ func TestVerifyOtherSizes(t *testing.T) {
 	rng := newRand(12)
 	key := randomKey(rng)
 	var signer Signer
-	for n := range BindOverhead {
+	for n := range bindOverhead {
 		pkt := randomBytes(rng, n)
-		if n >= MACLen {
-			copy(pkt[n-MACLen:], standardMAC(pkt[:n-MACLen], key))
+		if n >= macLen {
+			copy(pkt[n-macLen:], standardMAC(pkt[:n-macLen], key))
 		}
 		if signer.Verify(pkt, key) {
 			t.Errorf("verified %d bytes", n)
@@ -271,15 +271,15 @@ func TestSignerClearsKey(t *testing.T) {
 
 func FuzzSigner(f *testing.F) {
 	rng := newRand(14)
-	f.Add(randomBytes(rng, KeyLen), uint16(0), []byte(nil))
-	f.Add(randomBytes(rng, KeyLen), uint16(1), randomBytes(rng, MaxConnectionData))
+	f.Add(randomBytes(rng, keyLen), uint16(0), []byte(nil))
+	f.Add(randomBytes(rng, keyLen), uint16(1), randomBytes(rng, MaxConnectionData))
 	f.Add(goldenHostKey[:], uint16(0x0100), goldenHostData)
 	f.Fuzz(func(t *testing.T, keyBytes []byte, nonce uint16, data []byte) {
 		var key Key
 		copy(key[:], keyBytes)
 		var signer Signer
 		pkt := signer.Append(nil, Bind{Nonce: nonce, ConnectionData: data[:min(len(data), MaxConnectionData)]}, &key)
-		end := len(pkt) - MACLen
+		end := len(pkt) - macLen
 		if want := standardMAC(pkt[:end], &key); !bytes.Equal(pkt[end:], want) {
 			t.Fatalf("MAC %x, want %x", pkt[end:], want)
 		}

@@ -162,7 +162,7 @@ func TestStrings(t *testing.T) {
 func TestStringsKeepSecrets(t *testing.T) {
 	secret := bytes.Repeat([]byte("hunter2!"), 4)
 	for _, m := range []Message{
-		Bind{ConnectionData: secret, MAC: [MACLen]byte(secret)},
+		Bind{ConnectionData: secret, MAC: [macLen]byte(secret)},
 		ConnectRequest{ConnectionData: secret},
 		Relay{Payload: secret},
 	} {

@@ -62,10 +62,10 @@ func sequence(n, step, start int) []byte {
 }
 
 var (
-	goldenHostKey  = Key(sequence(KeyLen, 1, 0))
-	goldenJoinKey  = Key(sequence(KeyLen, 1, 0x80))
-	goldenHost     = AllocationID(sequence(IDLen, 1, 0x10))
-	goldenJoiner   = AllocationID(sequence(IDLen, 1, 0xa0))
+	goldenHostKey  = Key(sequence(keyLen, 1, 0))
+	goldenJoinKey  = Key(sequence(keyLen, 1, 0x80))
+	goldenHost     = AllocationID(sequence(idLen, 1, 0x10))
+	goldenJoiner   = AllocationID(sequence(idLen, 1, 0xa0))
 	goldenHostData = sequence(MaxConnectionData, 7, 3)
 	goldenJoinData = sequence(MaxConnectionData, 11, 5)
 )
@@ -108,7 +108,7 @@ func TestGolden(t *testing.T) {
 		}
 		pkt := v.packet(t)
 		if bind, ok := want.(Bind); ok {
-			copy(bind.MAC[:], pkt[len(pkt)-MACLen:])
+			copy(bind.MAC[:], pkt[len(pkt)-macLen:])
 			want = bind
 		}
 		got, err := Decode(pkt)
@@ -178,8 +178,8 @@ func TestLayout(t *testing.T) {
 		a = "000102030405060708090a0b0c0d0e0f"
 		b = "f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff"
 	)
-	from, to := AllocationID(sequence(IDLen, 1, 0)), AllocationID(sequence(IDLen, 1, 0xf0))
-	mac := [MACLen]byte(sequence(MACLen, 1, 0x40))
+	from, to := AllocationID(sequence(idLen, 1, 0)), AllocationID(sequence(idLen, 1, 0xf0))
+	mac := [macLen]byte(sequence(macLen, 1, 0x40))
 	cases := []struct {
 		message Message
 		hex     string
@@ -213,24 +213,24 @@ func TestSizes(t *testing.T) {
 		got, want int
 	}{
 		{"HeaderLen", HeaderLen, 4},
-		{"IDLen", IDLen, 16},
-		{"KeyLen", KeyLen, 64},
-		{"MACLen", MACLen, 32},
+		{"idLen", idLen, 16},
+		{"keyLen", keyLen, 64},
+		{"macLen", macLen, 32},
 		{"MaxConnectionData", MaxConnectionData, 255},
-		{"BindOverhead", BindOverhead, 40},
-		{"MaxBindLen", MaxBindLen, 295},
-		{"BindReceivedLen", BindReceivedLen, 4},
-		{"PingLen", PingLen, 22},
-		{"ConnectRequestOverhead", ConnectRequestOverhead, 21},
-		{"MaxConnectRequestLen", MaxConnectRequestLen, 276},
-		{"AcceptedLen", AcceptedLen, 36},
-		{"RejectedLen", RejectedLen, 36},
-		{"DisconnectLen", DisconnectLen, 36},
+		{"bindOverhead", bindOverhead, 40},
+		{"maxBindLen", maxBindLen, 295},
+		{"bindReceivedLen", bindReceivedLen, 4},
+		{"pingLen", pingLen, 22},
+		{"connectRequestOverhead", connectRequestOverhead, 21},
+		{"maxConnectRequestLen", maxConnectRequestLen, 276},
+		{"acceptedLen", acceptedLen, 36},
+		{"rejectedLen", rejectedLen, 36},
+		{"disconnectLen", disconnectLen, 36},
 		{"RelayOverhead", RelayOverhead, 38},
 		{"DefaultMaxContent", DefaultMaxContent, 1400},
 		{"MaxContent", MaxContent, 1434},
-		{"CloseLen", CloseLen, 20},
-		{"ErrorLen", ErrorLen, 21},
+		{"closeLen", closeLen, 20},
+		{"errorLen", errorLen, 21},
 		{"Version", Version, 0},
 	} {
 		if c.got != c.want {

@@ -8,11 +8,11 @@ import (
 
 // Sizes of CONNECT_REQUEST, in bytes.
 const (
-	// ConnectRequestOverhead is the size without connection data.
-	ConnectRequestOverhead = HeaderLen + IDLen + 1 /* length */
-	// MaxConnectRequestLen is the size of every CONNECT_REQUEST that a real
+	// connectRequestOverhead is the size without connection data.
+	connectRequestOverhead = HeaderLen + idLen + 1 /* length */
+	// maxConnectRequestLen is the size of every CONNECT_REQUEST that a real
 	// client sends.
-	MaxConnectRequestLen = ConnectRequestOverhead + MaxConnectionData
+	maxConnectRequestLen = connectRequestOverhead + MaxConnectionData
 )
 
 // ConnectRequest asks for a link to the host for which the connection data was issued.
@@ -25,7 +25,7 @@ type ConnectRequest struct {
 // ParseConnectRequest parses a CONNECT_REQUEST of exactly 21 bytes plus the
 // connection data, whose length is byte 20.
 func ParseConnectRequest(pkt []byte) (ConnectRequest, error) {
-	const data = ConnectRequestOverhead
+	const data = connectRequestOverhead
 	wrong := headerMismatch(pkt, TypeConnectRequest)
 	if wrong != HeaderLen || len(pkt) < data || len(pkt) != data+int(pkt[data-1]) {
 		return ConnectRequest{}, headerErrors[wrong]
@@ -37,7 +37,7 @@ func ParseConnectRequest(pkt []byte) (ConnectRequest, error) {
 }
 
 // Len returns the size of the encoded message, 21 to 276 bytes.
-func (m ConnectRequest) Len() int { return ConnectRequestOverhead + len(m.ConnectionData) }
+func (m ConnectRequest) Len() int { return connectRequestOverhead + len(m.ConnectionData) }
 
 // Append appends the encoded message to dst. It panics if ConnectionData is longer
 // than MaxConnectionData.
@@ -57,8 +57,8 @@ func (m ConnectRequest) String() string {
 	return fmt.Sprintf("CONNECT_REQUEST %v data=%dB", m.ID, len(m.ConnectionData))
 }
 
-// AcceptedLen is the size of ACCEPTED in bytes.
-const AcceptedLen = HeaderLen + IDLen + IDLen
+// acceptedLen is the size of ACCEPTED in bytes.
+const acceptedLen = HeaderLen + idLen + idLen
 
 // Accepted confirms a joiner's link, which is open in both directions. The host gets
 // no message; it learns of the joiner from the first RELAY.
@@ -70,14 +70,14 @@ type Accepted struct {
 // ParseAccepted parses an ACCEPTED of exactly 36 bytes.
 func ParseAccepted(pkt []byte) (Accepted, error) {
 	wrong := headerMismatch(pkt, TypeAccepted)
-	if wrong != HeaderLen || len(pkt) != AcceptedLen {
+	if wrong != HeaderLen || len(pkt) != acceptedLen {
 		return Accepted{}, headerErrors[wrong]
 	}
 	return Accepted{From: AllocationID(pkt[4:20]), To: AllocationID(pkt[20:36])}, nil
 }
 
 // Len returns 36, the size of the encoded message in bytes.
-func (Accepted) Len() int { return AcceptedLen }
+func (Accepted) Len() int { return acceptedLen }
 
 // Append appends the encoded message to dst.
 func (m Accepted) Append(dst []byte) []byte {
@@ -89,9 +89,9 @@ func (m Accepted) Append(dst []byte) []byte {
 // String describes the message in one line.
 func (m Accepted) String() string { return fmt.Sprintf("ACCEPTED %v -> %v", m.From, m.To) }
 
-// RejectedLen is the size of REJECTED in bytes. Clients read only its header, and no
+// rejectedLen is the size of REJECTED in bytes. Clients read only its header, and no
 // text describes the body; Ferry uses that of ACCEPTED.
-const RejectedLen = HeaderLen + IDLen + IDLen
+const rejectedLen = HeaderLen + idLen + idLen
 
 // Rejected tells a joiner that the host is full. Clients since transport 2.5.1 stop
 // connecting; older clients ignore it.
@@ -103,14 +103,14 @@ type Rejected struct {
 // ParseRejected parses a REJECTED of exactly 36 bytes.
 func ParseRejected(pkt []byte) (Rejected, error) {
 	wrong := headerMismatch(pkt, TypeRejected)
-	if wrong != HeaderLen || len(pkt) != RejectedLen {
+	if wrong != HeaderLen || len(pkt) != rejectedLen {
 		return Rejected{}, headerErrors[wrong]
 	}
 	return Rejected{From: AllocationID(pkt[4:20]), To: AllocationID(pkt[20:36])}, nil
 }
 
 // Len returns 36, the size of the encoded message in bytes.
-func (Rejected) Len() int { return RejectedLen }
+func (Rejected) Len() int { return rejectedLen }
 
 // Append appends the encoded message to dst.
 func (m Rejected) Append(dst []byte) []byte {
@@ -122,8 +122,8 @@ func (m Rejected) Append(dst []byte) []byte {
 // String describes the message in one line.
 func (m Rejected) String() string { return fmt.Sprintf("REJECTED %v -> %v", m.From, m.To) }
 
-// DisconnectLen is the size of DISCONNECT in bytes.
-const DisconnectLen = HeaderLen + IDLen + IDLen
+// disconnectLen is the size of DISCONNECT in bytes.
+const disconnectLen = HeaderLen + idLen + idLen
 
 // Disconnect ends the link between two allocations. The relay forwards it to
 // the peer and echoes it to the sender; both ends of a link may send one.
@@ -135,14 +135,14 @@ type Disconnect struct {
 // ParseDisconnect parses a DISCONNECT of exactly 36 bytes.
 func ParseDisconnect(pkt []byte) (Disconnect, error) {
 	wrong := headerMismatch(pkt, TypeDisconnect)
-	if wrong != HeaderLen || len(pkt) != DisconnectLen {
+	if wrong != HeaderLen || len(pkt) != disconnectLen {
 		return Disconnect{}, headerErrors[wrong]
 	}
 	return Disconnect{From: AllocationID(pkt[4:20]), To: AllocationID(pkt[20:36])}, nil
 }
 
 // Len returns 36, the size of the encoded message in bytes.
-func (Disconnect) Len() int { return DisconnectLen }
+func (Disconnect) Len() int { return disconnectLen }
 
 // Append appends the encoded message to dst.
 func (m Disconnect) Append(dst []byte) []byte {
@@ -157,7 +157,7 @@ func (m Disconnect) String() string { return fmt.Sprintf("DISCONNECT %v -> %v", 
 // Sizes of RELAY, in bytes.
 const (
 	// RelayOverhead is the size of a RELAY with an empty payload.
-	RelayOverhead = HeaderLen + IDLen + IDLen + 2 /* length */
+	RelayOverhead = HeaderLen + idLen + idLen + 2 /* length */
 	// DefaultMaxContent is the largest payload in the published text.
 	DefaultMaxContent = 1400
 	// MaxContent is the largest payload that ParseRelay accepts: real clients

@@ -163,12 +163,12 @@ func TestConnectionDataLengths(t *testing.T) {
 			if off != 0 {
 				want = ErrLength
 			}
-			if size := BindOverhead + n + off; size <= len(bind) {
+			if size := bindOverhead + n + off; size <= len(bind) {
 				if _, err := ParseBind(bind[:size]); err != want {
 					t.Errorf("BIND of %d bytes with length byte %d: %v, want %v", size, n, err, want)
 				}
 			}
-			if size := ConnectRequestOverhead + n + off; size <= len(request) {
+			if size := connectRequestOverhead + n + off; size <= len(request) {
 				if _, err := ParseConnectRequest(request[:size]); err != want {
 					t.Errorf("CONNECT_REQUEST of %d bytes with length byte %d: %v, want %v", size, n, err, want)
 				}
@@ -220,10 +220,10 @@ func randomBytes(rng *rand.Rand, n int) []byte {
 	return b
 }
 
-func randomID(rng *rand.Rand) AllocationID { return AllocationID(randomBytes(rng, IDLen)) }
+func randomID(rng *rand.Rand) AllocationID { return AllocationID(randomBytes(rng, idLen)) }
 
 func randomKey(rng *rand.Rand) *Key {
-	key := Key(randomBytes(rng, KeyLen))
+	key := Key(randomBytes(rng, keyLen))
 	return &key
 }
 
@@ -236,7 +236,7 @@ func randomMessage(rng *rand.Rand, t Type) Message {
 			AcceptMode:     uint8(rng.Uint32()),
 			Nonce:          uint16(rng.Uint32()),
 			ConnectionData: randomBytes(rng, randomLen(rng, MaxConnectionData)),
-			MAC:            [MACLen]byte(randomBytes(rng, MACLen)),
+			MAC:            [macLen]byte(randomBytes(rng, macLen)),
 		}
 	case TypeBindReceived:
 		return BindReceived{}

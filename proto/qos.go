@@ -8,10 +8,10 @@ const (
 	// QoSMagic is the first byte of a request, and of no other datagram that the
 	// relay accepts.
 	QoSMagic = 0x59
-	// QoSRequestOverhead is the size of a request besides its title, in bytes.
-	QoSRequestOverhead = 14
-	// QoSResponseLen is the size of a response in bytes, less than any request.
-	QoSResponseLen = 13
+	// qosRequestOverhead is the size of a request besides its title, in bytes.
+	qosRequestOverhead = 14
+	// qosResponseLen is the size of a response in bytes, less than any request.
+	qosResponseLen = 13
 
 	qosResponseMagic = 0x95
 )
@@ -45,7 +45,7 @@ func ParseQoSRequest(pkt []byte) (QoSRequest, error) {
 		return QoSRequest{}, ErrVersion
 	}
 	title := int(pkt[2]) - 1
-	if title < 0 || len(pkt) != QoSRequestOverhead+title {
+	if title < 0 || len(pkt) != qosRequestOverhead+title {
 		return QoSRequest{}, ErrLength
 	}
 	rest := pkt[3+title:]
@@ -78,7 +78,7 @@ func ParseQoSResponse(pkt []byte) (QoSResponse, error) {
 		return QoSResponse{}, ErrSignature
 	case pkt[1]>>4 != 0:
 		return QoSResponse{}, ErrVersion
-	case len(pkt) != QoSResponseLen:
+	case len(pkt) != qosResponseLen:
 		return QoSResponse{}, ErrLength
 	}
 	return QoSResponse{

@@ -110,7 +110,7 @@ func (c *Config) validate() error {
 		{"HalfOpenPerPrefix", c.HalfOpenPerPrefix, 2, 1 << 16},
 		{"Direct", c.Direct, NoDirect, c.HalfOpen / 2},
 		{"FragmentCap", c.FragmentCap, 1, 1024},
-		{"MaxMessage", c.MaxMessage, proto.AcceptedLen, proto.RelayOverhead + proto.MaxContent},
+		{"MaxMessage", c.MaxMessage, proto.Accepted{}.Len(), proto.RelayOverhead + proto.MaxContent},
 		{"Workers", c.Workers, 1, 64},
 		{"Queue", c.Queue, 1, 1 << 16},
 	} {

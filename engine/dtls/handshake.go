@@ -230,7 +230,7 @@ func appendExtensions(body []byte, h *hello) []byte {
 // clients send it, or its text in upper or lower case, with or without hyphens.
 func parseIdentity(b []byte) (id proto.AllocationID, ok bool) {
 	switch len(b) {
-	case proto.IDLen:
+	case len(proto.AllocationID{}):
 		copy(id[:], b)
 		return id, true
 	case 36:

@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"sync"
 	"time"
-
-	"github.com/ferryrelay/ferry/proto"
 )
 
 const (
@@ -27,7 +25,7 @@ type queue struct {
 	count     int       // messages
 	peak      int       // the most bytes used since the last trim
 	fullSince time.Time // the first overflow since the queue was empty
-	final     [proto.ErrorLen]byte
+	final     [21]byte  // an ERROR
 	hasFinal  bool
 	closed    bool
 }

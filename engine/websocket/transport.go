@@ -123,7 +123,7 @@ func (t *Transport) Send(serial uint64, pkt []byte) bool {
 	}
 	e, err := proto.ParseError(pkt)
 	if err != nil {
-		if len(pkt) == proto.BindReceivedLen {
+		if len(pkt) == (proto.BindReceived{}).Len() {
 			if _, err := proto.ParseBindReceived(pkt); err == nil {
 				c.noteBound()
 			}
@@ -349,7 +349,7 @@ func (c Config) withDefaults() Config {
 
 // minMaxOutgoing is the size of ACCEPTED, the largest reply of a relay, which
 // every client must receive.
-const minMaxOutgoing = proto.AcceptedLen
+const minMaxOutgoing = 36
 
 func (c *Config) validate() error {
 	for _, f := range []struct {

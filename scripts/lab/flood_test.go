@@ -81,7 +81,7 @@ func TestFloodBinds(t *testing.T) {
 		{"valid header, wrong MAC", 50_000, func() []byte {
 			b := append([]byte(nil), captured[l.rng.IntN(len(captured))]...)
 			b[6] = 0xff // a nonce higher than the current one
-			b[len(b)-1-l.rng.IntN(proto.MACLen)] ^= 1 << l.rng.IntN(8)
+			b[len(b)-1-l.rng.IntN(len(proto.Bind{}.MAC))] ^= 1 << l.rng.IntN(8)
 			return b
 		}},
 		{"replay", 50_000, func() []byte { return captured[l.rng.IntN(len(captured))] }},

@@ -113,7 +113,7 @@ func messages() []datagram {
 	var key proto.Key
 	var signer proto.Signer
 	bind := signer.Append(nil, proto.Bind{Nonce: 0x1234, ConnectionData: data}, &key)
-	mac := hex.EncodeToString(bind[len(bind)-proto.MACLen:])
+	mac := hex.EncodeToString(bind[len(bind)-len(proto.Bind{}.MAC):])
 	bindFields := header(proto.TypeBind, "nonce=4660", values{
 		"ferry.accept_mode": "0", "ferry.nonce": "4660", "ferry.connection_data_length": "200",
 		"ferry.connection_data": hex.EncodeToString(data), "ferry.mac": mac,
@@ -128,7 +128,7 @@ func messages() []datagram {
 		{name: "BIND, redacted", payload: proto.Bind{Nonce: 1, ConnectionData: make([]byte, 255)}.Append(nil),
 			want: header(proto.TypeBind, "nonce=1", values{
 				"ferry.accept_mode": "0", "ferry.nonce": "1", "ferry.connection_data_length": "255",
-				"ferry.connection_data": zero, "ferry.mac": zero[:2*proto.MACLen],
+				"ferry.connection_data": zero, "ferry.mac": zero[:2*len(proto.Bind{}.MAC)],
 				"_ws.expert.message": "Connection data and MAC are zero: a capture of Ferry removed them",
 			})},
 		{name: "BIND_RECEIVED", payload: proto.BindReceived{}.Append(nil), want: header(proto.TypeBindReceived, "", nil)},

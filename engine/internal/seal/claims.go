@@ -50,9 +50,9 @@ const (
 	maxAt         = roleAt + 1
 	flagsAt       = maxAt + 2
 	idAt          = flagsAt + 8
-	matchAt       = idAt + proto.IDLen
-	joinerAt      = matchAt + proto.IDLen
-	tenantAt      = joinerAt + proto.IDLen
+	matchAt       = idAt + len(proto.AllocationID{})
+	joinerAt      = matchAt + len(proto.AllocationID{})
+	tenantAt      = joinerAt + len(proto.AllocationID{})
 	playerAt      = tenantAt + 8
 	projectLenAt  = playerAt + 16
 	environLenAt  = projectLenAt + 1

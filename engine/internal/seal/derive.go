@@ -39,9 +39,9 @@ const (
 // Deriver computes the keys of allocations, so that none is stored. It belongs to one goroutine.
 type Deriver struct {
 	mac     hash.Hash
-	in      [len(deriverInfo) + proto.IDLen + 1]byte // info, id, HKDF's block number
-	network [len(networkInfo) + 16]byte              // info, network
-	out     [proto.KeyLen]byte
+	in      [len(deriverInfo) + len(proto.AllocationID{}) + 1]byte // info, id, HKDF's block number
+	network [len(networkInfo) + 16]byte                            // info, network
+	out     [len(proto.Key{})]byte
 }
 
 // NewDeriver returns a deriver of this relay's keys.

@@ -14,8 +14,8 @@ func TestDeriverIsHKDF(t *testing.T) {
 	t.Parallel()
 	d := newTestSealer(t, nil).NewDeriver()
 	for n := range 40 {
-		id := proto.AllocationID(bytes.Repeat([]byte{byte(7 * n)}, proto.IDLen))
-		want, err := hkdf.Key(sha512.New, testMaster[:], []byte("ferry allocation key v1"), "ferry allocation "+string(id[:]), proto.KeyLen)
+		id := proto.AllocationID(bytes.Repeat([]byte{byte(7 * n)}, len(proto.AllocationID{})))
+		want, err := hkdf.Key(sha512.New, testMaster[:], []byte("ferry allocation key v1"), "ferry allocation "+string(id[:]), len(proto.Key{}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -236,7 +236,7 @@ func (raw *rawRecord) encode(r *Record) {
 func (raw *rawRecord) decode() (r Record, ok bool) {
 	const codeBits = 1<<56 - 1
 	r = Record{
-		ID:       proto.AllocationID(raw[idAt : idAt+proto.IDLen]),
+		ID:       proto.AllocationID(raw[idAt : idAt+len(proto.AllocationID{})]),
 		Tenant:   binary.LittleEndian.Uint64(raw[tenantAt:]),
 		Endpoint: binary.LittleEndian.Uint64(raw[endpointAt:]),
 		Code:     Code{binary.LittleEndian.Uint64(raw[codeAt:]) & codeBits},

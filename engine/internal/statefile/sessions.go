@@ -555,7 +555,7 @@ func (s *Sessions) decode(raw []byte, p Place) (x Session, order uint64, ok bool
 	sent, okSent := parseWord(raw[slotSent:], s.seed, slotAt(p)+slotSent)
 	received, okReceived := parseWord(raw[slotReceived:], s.seed, slotAt(p)+slotReceived)
 	return Session{
-		ID:     proto.AllocationID(raw[8 : 8+proto.IDLen]),
+		ID:     proto.AllocationID(raw[8 : 8+len(proto.AllocationID{})]),
 		Serial: word(24), Source: endpoint.Endpoint{Hi: word(32), Lo: word(40), Tail: word(48)},
 		Suite:  binary.LittleEndian.Uint16(raw[4:]),
 		Client: [32]byte(raw[56:]), Server: [32]byte(raw[88:]),
