@@ -303,8 +303,8 @@ var rules = []mutant{
 	{
 		rule: "the holders of a shared token have limits of their own in each network",
 		in:   "alloc/httpapi",
-		old:  `if p.kind == KindPlayer && !p.individual {`,
-		now:  `if p.kind == KindPlayer && !p.individual && client.Addr().IsLoopback() {`,
+		old:  `if !p.server && !p.individual {`,
+		now:  `if !p.server && !p.individual && client.Addr().IsLoopback() {`,
 		by:   killer{"./alloc/httpapi", "TestSharedTokenByNetwork", ""},
 	},
 	{
@@ -317,7 +317,7 @@ var rules = []mutant{
 	{
 		rule: "the holders of a backend's token are not one player",
 		in:   "alloc/httpapi",
-		old:  `p.individual = identity.Kind == KindPlayer`,
+		old:  `p.individual = !identity.Server`,
 		now:  `p.individual = true`,
 		by:   killer{"./alloc/httpapi", "TestIndividual", ""},
 	},
