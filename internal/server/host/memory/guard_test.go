@@ -54,12 +54,12 @@ func TestGuard(t *testing.T) {
 	w := newWorld(100)
 	w.run(t, func() {
 		w.used.Store(79)
-		pass(time.Second)
+		w.allocations.Store(5)
+		pass(idleEvery)
 		if !w.Admit() {
 			t.Error("refused at 79 %")
 		}
 		w.used.Store(81)
-		w.allocations.Store(5)
 		pass(lookEvery)
 		for range 2 {
 			if w.Admit() {
