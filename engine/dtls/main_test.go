@@ -66,6 +66,7 @@ type rig struct {
 	bound   map[uint64]bool
 	owners  map[proto.AllocationID]driver.Owner
 	derived atomic.Int64 // calls of KeyOf
+	stop    func()       // ends Run
 }
 
 func (g *rig) Send(to endpoint.Endpoint, pkt []byte) {
@@ -145,12 +146,13 @@ func (g *rig) start() {
 	done := make(chan error, 1)
 	g.Begin(g)
 	go func() { done <- g.Run(ctx, g) }()
-	g.t.Cleanup(func() {
+	g.stop = sync.OnceFunc(func() {
 		stop()
 		if err := <-done; err != nil {
 			g.t.Error(err)
 		}
 	})
+	g.t.Cleanup(g.stop)
 	g.wait("Run", func() bool { return g.relay.Load() != nil })
 }
 

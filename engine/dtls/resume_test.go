@@ -236,6 +236,7 @@ func TestNoResume(t *testing.T) {
 			p := newPeer(g, home, 1)
 			mustConnect(t, p)
 			checkEcho(t, p, testID(1))
+			g.stop() // A process that goes on would write to the counter of the next one.
 			spoil(t, cfg.Path, &cfg)
 			c := Config{Sessions: openSessions(t, cfg)}
 			next := newRig(t, c)
