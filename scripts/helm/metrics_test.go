@@ -75,8 +75,8 @@ func canaryPage(t *testing.T) string {
 // Source lines that write metrics which a single process in dev does not have.
 var (
 	familyCall = regexp.MustCompile(`p\.(?:single|family)\(\s*"(\w+)",\s*(\w+),\s`)
-	sampleCall = regexp.MustCompile(`p\.(?:sample|seconds)\("(\w+)", (.*)\)\n`)
-	labelArgs  = regexp.MustCompile(`, "(\w+)", (?:"(\w+)"|\w)`)
+	sampleCall = regexp.MustCompile(`p\.(?:samples?|seconds)\("(\w+)", (.*)\)\n`)
+	labelArgs  = regexp.MustCompile(`, "(\w+)", (?:"(\w+)"|\w)|, "(\w+)"$`)
 )
 
 // addSource adds the metrics that a source file writes, one of which is named
@@ -91,7 +91,7 @@ func (p page) addSource(t *testing.T, file, known, label string) {
 	}
 	for _, m := range sampleCall.FindAllStringSubmatch(text, -1) {
 		for _, label := range labelArgs.FindAllStringSubmatch(m[2], -1) {
-			p.add(m[1], label[1]+`="`+label[2]+`"`)
+			p.add(m[1], label[1]+label[3]+`="`+label[2]+`"`) // samples has the name of a label alone
 		}
 	}
 	if len(all) == 0 || p.labels[known][label] == nil {
