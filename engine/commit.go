@@ -9,7 +9,7 @@ import (
 )
 
 // maxBind is the size of every BIND that a real client sends.
-const maxBind = 295
+const maxBind = proto.HeaderLen + 1 + 2 + 1 + proto.MaxConnectionData + len(proto.Bind{}.MAC)
 
 // commit executes one command. It repeats the worker's checks of state, which may have changed,
 // and does no I/O.

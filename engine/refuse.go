@@ -10,7 +10,7 @@ import (
 
 // minForError: a reply to an unknown sender is strictly smaller than the datagram, so that a
 // forged source gains nothing.
-const minForError = 22 // an ERROR has 21
+const minForError = proto.HeaderLen + len(proto.AllocationID{}) + 1 /* code */ + 1
 
 // ERROR 1 answers no datagram.
 var errorOutcomes = [...]outcome{

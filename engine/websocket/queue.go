@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"sync"
 	"time"
+
+	"github.com/ferryrelay/ferry/proto"
 )
 
 const (
@@ -20,12 +22,12 @@ type queue struct {
 
 	mu        sync.Mutex // guards what follows
 	ring      []byte
-	head      int       // where the first message begins
-	used      int       // bytes
-	count     int       // messages
-	peak      int       // the most bytes used since the last trim
-	fullSince time.Time // the first overflow since the queue was empty
-	final     [21]byte  // an ERROR
+	head      int                                                   // where the first message begins
+	used      int                                                   // bytes
+	count     int                                                   // messages
+	peak      int                                                   // the most bytes used since the last trim
+	fullSince time.Time                                             // the first overflow since the queue was empty
+	final     [proto.HeaderLen + len(proto.AllocationID{}) + 1]byte // an ERROR
 	hasFinal  bool
 	closed    bool
 }

@@ -349,7 +349,7 @@ func (c Config) withDefaults() Config {
 
 // minMaxOutgoing is the size of ACCEPTED, the largest reply of a relay, which
 // every client must receive.
-const minMaxOutgoing = 36
+const minMaxOutgoing = proto.HeaderLen + 2*len(proto.AllocationID{})
 
 func (c *Config) validate() error {
 	for _, f := range []struct {

@@ -239,7 +239,7 @@ var rules = []rule{
 		"commands that are more than flags"},
 	{"cmd/internal/demo", []string{"proto", "alloc", "client", "engine", "relay"}, []string{"github.com/HdrHistogram/hdrhistogram-go"},
 		"a match that is counted, on public packages only"},
-	{"cmd/demo", nil, nil, "the demo without the rest of the binary, for whoever has only the sources"},
+	{"cmd/demo", nil, nil, "the demo without the rest of the binary, for readers of the sources"},
 	{"relay", []string{"proto", "alloc", "engine", "client", "internal/base/urlpath", "internal/server/advertised",
 		"internal/server/host/state"}, nil, "a whole relay in another program: it wires the parts, and owns none"},
 	{"relay/relaytest", []string{"alloc", "client", "relay", "engine", "proto", "internal/test/storetest"}, nil,
