@@ -1,7 +1,6 @@
 package process
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -61,6 +60,21 @@ func TestStolenStorePassword(t *testing.T) {
 	if region, err := joined(); region != "eu" || err != nil {
 		t.Fatal(region, err)
 	}
+	// refused reports whether a player was turned away with status while the store held
+	// the forged entry: once the relay has written its own again, it is forged again.
+	refused := func(forge, forged, read string, status int) bool {
+		for {
+			do(forge + " " + forged)
+			region, err := joined()
+			if problem(err) == status {
+				return true
+			}
+			if err != nil || region != "eu" || do(read)[0] == forged {
+				t.Logf("a player joined in region %q: %v", region, err)
+				return false
+			}
+		}
+	}
 
 	// The code of the victim leads to the attacker's host: by a copy of its entry, by
 	// an entry without a signature, by one with the signature of another entry.
@@ -69,12 +83,11 @@ func TestStolenStorePassword(t *testing.T) {
 	for n, forged := range []string{
 		copied, evil.AllocationID + ":0", evil.AllocationID + strings.TrimPrefix(genuine, victim.AllocationID),
 	} {
-		do(fmt.Sprintf("SET %s %s PX 60000", victimCode, forged))
-		if got, err := joined(); problem(err) != http.StatusNotFound {
-			t.Errorf("forged code %d: a player with the victim's code joined in region %q: %v", n, got, err)
+		if !refused("SET "+victimCode, forged, "GET "+victimCode, http.StatusNotFound) {
+			t.Errorf("forged code %d counted", n)
 		}
 	}
-	do(fmt.Sprintf("SET %s %s PX 60000", victimCode, genuine))
+	do("SET " + victimCode + " " + genuine)
 	if got, err := joined(); got != "eu" || err != nil {
 		t.Errorf("the genuine entry again: %q, %v", got, err)
 	}
@@ -85,9 +98,8 @@ func TestStolenStorePassword(t *testing.T) {
 	for n, forged := range []string{
 		other, alloc.RelayID{2}.String() + strings.TrimPrefix(home, alloc.RelayID{1}.String()),
 	} {
-		do("HSET " + victimHost + " h " + forged)
-		if _, err := joined(); problem(err) != http.StatusServiceUnavailable {
-			t.Errorf("forged home %d: %v", n, err)
+		if !refused("HSET "+victimHost+" h", forged, "HGET "+victimHost+" h", http.StatusServiceUnavailable) {
+			t.Errorf("forged home %d counted", n)
 		}
 	}
 	do("HSET " + victimHost + " h " + home)
