@@ -108,7 +108,7 @@ func TestHandler(t *testing.T) {
 	t.Parallel()
 	for name, kind := range map[string]string{
 		"": "text/html; charset=utf-8", "unity.html": "text/html; charset=utf-8", "style.css": "text/css; charset=utf-8",
-		"speed.svg": "image/svg+xml", "console/overview.png": "image/png", "vectors.json": "application/json",
+		"deployment.svg": "image/svg+xml", "console/overview.png": "image/png", "vectors.json": "application/json",
 	} {
 		w := get(name)
 		if w.Code != 200 || w.Header().Get("Content-Type") != kind || w.Header().Get("Content-Security-Policy") != policy {
