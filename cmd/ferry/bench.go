@@ -42,10 +42,9 @@ Ctrl-C ends the run and reports what was seen until then.
 The exit code is 0 when every condition of --fail holds. A datagram that arrived changed
 or at another endpoint, and an endpoint that is gone after --shape idle, always
 fail. The exit code is 1 when a condition does not hold, or the process of --server-pid
-ended. It is 2 when there is no verdict: no run could be made, or one with a condition is
-invalid, since it shows nothing about the server: the generator was late or dropped
-datagrams itself, the machine was disturbed, or the run was interrupted. It is 64 for a
-wrong command line.
+ended. It is 2 when there is no verdict: no run could be made, or it is invalid and shows
+nothing about the server: the generator was late or dropped datagrams itself, the machine
+was disturbed, or the run was interrupted. It is 64 for a wrong command line.
 
 A load generator is a flood: only loopback is allowed without --allow-remote.
 
@@ -445,8 +444,8 @@ func newOutcome(best bench.Result, all []bench.Result) outcome {
 	return outcome{best: best, runs: append([]bench.Result{best}, others...)}
 }
 
-// errInvalidRun says that conditions are not decided.
-var errInvalidRun = errors.New("the run is invalid, which decides no condition")
+// errInvalidRun says that a run shows nothing about the server.
+var errInvalidRun = errors.New("no verdict, the run is invalid")
 
 // errGate is wrapped by the errors that are verdicts: a condition does not hold.
 var errGate = errors.New("a condition does not hold")
@@ -457,17 +456,16 @@ func (e gateError) Error() string   { return e.reason.Error() }
 func (e gateError) Unwrap() []error { return []error{errGate, e.reason} }
 
 // checkThresholds is an error that names every condition that does not hold. An invalid run decides none, but what
-// a relay changed or gave to others is its fault in any run.
+// a relay changed or gave to others is its fault in any run, and the rate that a search found is proof enough.
 func (j job) checkThresholds(o outcome) error {
-	all := bench.Missed(j.fail, &o.best)
-	if !o.best.Valid { // It is also not valid if it was interrupted.
-		decided := bench.Missed(nil, &o.best)
-		gaps := o.best.Gaps
-		gone := o.best.Load.Shape == "idle" && gaps != nil && gaps.Absent > 0
-		if len(decided) == 0 && (len(j.fail) > 0 || gone) {
-			return fmt.Errorf("%w: %s", errInvalidRun, o.best.InvalidReason())
-		}
-		all = decided
+	conditions, s := j.fail, o.best.Search
+	decides := o.best.Valid || s != nil && s.Found != nil && len(conditions) == 0
+	if !decides {
+		conditions = nil
+	}
+	all := bench.Missed(conditions, &o.best)
+	if !decides && len(all) == 0 {
+		return fmt.Errorf("%w: %s", errInvalidRun, o.best.InvalidReason())
 	}
 	var texts []string
 	for _, t := range all {

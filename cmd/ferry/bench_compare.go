@@ -21,7 +21,7 @@ func benchCompareCommand(s streams) *cli.Command {
 		ArgsUsage: "A.json B.json [C.json ...]",
 		Description: `Reads files that ferry bench --json wrote and prints B/A, C/A and so on for every
 figure. A file with several runs, as of --find-max, stands for its first, the
-best one. Runs of different machines, shapes or payloads are refused: exit code 1.
+best one. Runs of different machines, shapes or payloads are refused: exit code 2.
 
 With --rounds, all runs of all files alternate between two sides, A B A B ...,
 and what is printed are medians over the rounds with minimum and maximum, and the

@@ -87,7 +87,7 @@ func outputFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Category: category, Name: "name", Usage: "`LABEL` of the run in tables and the plot; default the dialect"},
 		&cli.StringFlag{Category: category, Name: "fail",
-			Usage: "exit with 1 unless `CONDITIONS` hold, such as 'p99<5ms,loss<0.1%', and with 2 if the run is invalid. Names: valid mean p50 p90 p99 p999 max gap absent loss dup reorder misdelivered corrupt cpu delivered binds"},
+			Usage: "exit with 1 unless `CONDITIONS` hold, such as 'p99<5ms,loss<0.1%'. Names: valid mean p50 p90 p99 p999 max gap absent loss dup reorder misdelivered corrupt cpu delivered binds"},
 		&cli.BoolFlag{Category: category, Name: "quiet", Usage: "print no progress, which costs processor time"},
 	}
 }
