@@ -10,19 +10,20 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/client/netcode/internal/simulation"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/internal/utp"
 )
 
 // overNet is a pair in game whose client is behind a simulated network.
-func overNet(t testing.TB, cfg netcode.Config, bad link.Conditions) (b *testNetwork, sim *link.Simulation, s, c netcode.Conn) {
+func overNet(t testing.TB, cfg netcode.Config, bad link.Conditions) (b *testNetwork, sim *simulation.Link, s, c netcode.Conn) {
 	t.Helper()
 	b = newTestNetwork(t, cfg)
 	node, err := b.net.Open(address.Addr{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	sim, err = link.NewSimulation(node, link.SimulationConfig{Seed: 4, In: bad, Out: bad})
+	sim, err = simulation.New(node, simulation.Config{Seed: 4, In: bad, Out: bad})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,8 +42,8 @@ func overNet(t testing.TB, cfg netcode.Config, bad link.Conditions) (b *testNetw
 
 // TestCommandsOver4G: nearly all commands of a player on a mobile network reach the game.
 func TestCommandsOver4G(t *testing.T) {
-	bad, err := link.Preset("4g")
-	if err != nil {
+	var bad link.Conditions
+	if err := bad.UnmarshalText([]byte("4g")); err != nil {
 		t.Fatal(err)
 	}
 	bad.Jitter, bad.Duplicate, bad.Reorder = 25*ms, 2, 3

@@ -22,7 +22,7 @@ type Config struct {
 	// Link carries the datagrams, and is the driver's from NewServer or NewClient on.
 	// Nil means a UDP socket, opened by Listen or Connect.
 	Link link.Link
-	// Conditions simulate a bad network in front of the link, see link.Simulate.
+	// Conditions simulate a bad network in front of the link, the same in both directions. Chance follows from its address.
 	Conditions  link.Conditions
 	AutoConnect AutoConnect
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/client/netcode/internal/simulation"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/internal/utp"
 )
@@ -72,7 +73,7 @@ func newDriver(cfg Config, server bool) (*Driver, error) {
 func (d *Driver) attach(l link.Link) error {
 	ep, err := utp.New(d.cfg.transport(l.Overhead()))
 	if err == nil && d.cfg.Conditions != (link.Conditions{}) {
-		l, err = link.Simulate(l, d.cfg.Conditions)
+		l, err = simulation.Simulate(l, d.cfg.Conditions)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
@@ -185,7 +186,7 @@ func isOneMachine(ip netip.Addr) bool {
 	return true
 }
 
-// Link returns the link, nil before it was opened, in a link.Simulation if Config.Conditions is
+// Link returns the link, nil before it was opened, with a simulated network if Config.Conditions is
 // set. It is for its address, its counters and its session.
 func (d *Driver) Link() link.Link { return d.link }
 

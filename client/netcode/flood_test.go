@@ -9,6 +9,7 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/client/netcode/internal/simulation"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
@@ -142,7 +143,7 @@ func (b *testNetwork) guest(seed byte) guest {
 		b.t.Fatal(err)
 	}
 	far := link.Conditions{Delay: 150 * ms}
-	sim, err := link.NewSimulation(node, link.SimulationConfig{Seed: uint64(seed), In: far, Out: far})
+	sim, err := simulation.New(node, simulation.Config{Seed: uint64(seed), In: far, Out: far})
 	if err != nil {
 		b.t.Fatal(err)
 	}

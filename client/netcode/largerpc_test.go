@@ -11,6 +11,7 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/client/netcode/internal/simulation"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/internal/utp"
@@ -159,7 +160,7 @@ func badPair(t *testing.T, cfg netcode.Config) (b *testNetwork, s, c netcode.Con
 		t.Fatal(err)
 	}
 	bad := link.Conditions{Loss: 30, Duplicate: 20, Reorder: 20, Delay: 30 * ms, Jitter: 25 * ms}
-	sim, err := link.NewSimulation(node, link.SimulationConfig{Seed: 7, In: bad, Out: bad})
+	sim, err := simulation.New(node, simulation.Config{Seed: 7, In: bad, Out: bad})
 	if err != nil {
 		t.Fatal(err)
 	}

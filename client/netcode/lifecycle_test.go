@@ -10,6 +10,7 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/client/netcode/internal/simulation"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/internal/utp"
 )
@@ -76,7 +77,7 @@ func TestEventsAreLegal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sim, err := link.NewSimulation(node, link.SimulationConfig{Seed: uint64(i), In: bad, Out: bad})
+		sim, err := simulation.New(node, simulation.Config{Seed: uint64(i), In: bad, Out: bad})
 		if err != nil {
 			t.Fatal(err)
 		}

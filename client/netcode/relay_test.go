@@ -15,6 +15,7 @@ import (
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/client/netcode/internal/simulation"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
@@ -32,7 +33,7 @@ type match struct {
 	server   *netcode.Driver
 	players  []*player
 	bad      link.Conditions // on both hops, in both directions
-	sims     []*link.Simulation
+	sims     []*simulation.Link
 	events   []netcode.Event
 	received map[netcode.NetworkID][]uint32 // numbers that the server got, by player
 }
@@ -117,7 +118,7 @@ func (m *match) open(res alloc.Reservation) link.Link {
 
 func (m *match) sim(l link.Link, seed uint64) link.Link {
 	m.t.Helper()
-	sim, err := link.NewSimulation(l, link.SimulationConfig{Seed: seed, In: m.bad, Out: m.bad})
+	sim, err := simulation.New(l, simulation.Config{Seed: seed, In: m.bad, Out: m.bad})
 	if err != nil {
 		m.t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/client/netcode/internal/simulation"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/internal/utp"
 )
@@ -65,7 +66,7 @@ func TestOrderOverFullWindow(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := link.Conditions{Loss: 20, Duplicate: 20, Delay: 30 * ms, Jitter: 25 * ms}
-	sim, err := link.NewSimulation(node, link.SimulationConfig{Seed: 4, In: bad, Out: bad})
+	sim, err := simulation.New(node, simulation.Config{Seed: 4, In: bad, Out: bad})
 	if err != nil {
 		t.Fatal(err)
 	}

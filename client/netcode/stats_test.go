@@ -6,6 +6,7 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/client/netcode/internal/simulation"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
@@ -21,7 +22,7 @@ func TestDriverStats(t *testing.T) {
 			t.Fatal(err)
 		}
 		bad := link.Conditions{Loss: 20, Delay: 30 * ms}
-		sim, err := link.NewSimulation(node, link.SimulationConfig{Seed: uint64(i), In: bad, Out: bad})
+		sim, err := simulation.New(node, simulation.Config{Seed: uint64(i), In: bad, Out: bad})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/client/netcode/internal/simulation"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/internal/test/testkit/transcript"
@@ -168,7 +169,7 @@ func TestRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	slow := link.Conditions{Delay: 100 * ms}
-	sim, err := link.NewSimulation(node, link.SimulationConfig{In: slow, Out: slow})
+	sim, err := simulation.New(node, simulation.Config{In: slow, Out: slow})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,8 +272,8 @@ func runTranscript(t *testing.T, seed uint64) string {
 	t.Helper()
 	rpc := newCalls(t)
 	b := newTestNetwork(t, netcode.Config{RPCs: rpc.reg, RequireApproval: true})
-	bad, err := link.Preset("4g")
-	if err != nil {
+	var bad link.Conditions
+	if err := bad.UnmarshalText([]byte("4g")); err != nil {
 		t.Fatal(err)
 	}
 	bad.Loss, bad.Duplicate, bad.Corrupt = 5, 5, 2
@@ -282,7 +283,7 @@ func runTranscript(t *testing.T, seed uint64) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sim, err := link.NewSimulation(node, link.SimulationConfig{Seed: seed + uint64(i), In: bad, Out: bad})
+		sim, err := simulation.New(node, simulation.Config{Seed: seed + uint64(i), In: bad, Out: bad})
 		if err != nil {
 			t.Fatal(err)
 		}

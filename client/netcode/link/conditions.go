@@ -8,17 +8,13 @@ import (
 	"time"
 )
 
-// ErrConditions is wrapped by every refusal of Conditions or of a SimulationConfig.
+// ErrConditions is wrapped by every refusal of Conditions.
 var ErrConditions = errors.New("link: conditions are not usable")
 
 // maxDelay bounds each duration: beyond it there is no network.
 const maxDelay = time.Minute
 
-// defaultReorderBy is longer than a tick at 60 per second and shorter than at
-// 20, so that a datagram held back is overtaken by one or a few.
-const defaultReorderBy = 40 * time.Millisecond
-
-// Conditions are applied to the datagrams of one direction in this order: MTU,
+// Conditions are a simulated network. They are applied to the datagrams of one direction in this order: MTU,
 // loss, corruption, duplication, delay. Chances are percentages from 0 to 100.
 type Conditions struct {
 	// Delay is how long each datagram takes, at most a minute.
@@ -99,9 +95,8 @@ var ways = [...]preset{
 	{"international-worst", 200, 15, 5, 0},
 }
 
-// Preset returns the conditions of a named network, such as "4g", or of several
-// in a row, such as "4g+regional-median": delays, jitters and chances add up. Errors wrap ErrConditions.
-func Preset(name string) (Conditions, error) {
+// findPreset returns the conditions of a named network, or of several in a row.
+func findPreset(name string) (Conditions, error) {
 	var sum Conditions
 	for part := range strings.SplitSeq(name, "+") {
 		p, ok := find(part)
@@ -127,7 +122,7 @@ func find(name string) (preset, bool) {
 	return preset{}, false
 }
 
-// presetNames returns the names for Preset: networks, then ways to a server.
+// presetNames returns the names for UnmarshalText: networks, then ways to a server.
 func presetNames() []string {
 	names := make([]string, 0, len(access)+len(ways))
 	for _, list := range [][]preset{access[:], ways[:]} {
@@ -228,8 +223,8 @@ func (p Conditions) MarshalText() ([]byte, error) { return []byte(p.String()), n
 //	4g+regional-median,loss=10
 //	off
 //
-// A preset sets everything, so that it stands first. The empty text and "off"
-// mean the zero Conditions. Errors wrap ErrConditions, and leave p as it is.
+// A preset, such as "4g", sets everything, so that it stands first. Of several in a row, delays, jitters
+// and chances add up. The empty text and "off" mean the zero Conditions. Errors wrap ErrConditions, and leave p as it is.
 func (p *Conditions) UnmarshalText(text []byte) error {
 	var parsed Conditions
 	for part := range strings.SplitSeq(string(text), ",") {
@@ -241,7 +236,7 @@ func (p *Conditions) UnmarshalText(text []byte) error {
 		case setting:
 			err = parsed.set(strings.TrimSpace(name), strings.TrimSpace(value))
 		default:
-			parsed, err = Preset(part)
+			parsed, err = findPreset(part)
 		}
 		if err != nil {
 			return err

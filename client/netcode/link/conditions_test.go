@@ -10,6 +10,8 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
+const ms = time.Millisecond
+
 func TestParseConditions(t *testing.T) {
 	for _, c := range []struct {
 		text string
@@ -57,13 +59,13 @@ func TestPresets(t *testing.T) {
 		t.Errorf("%d presets", len(names))
 	}
 	for _, name := range names {
-		p, err := link.Preset(name)
+		p, err := link.ParseConditions(name)
 		if err != nil || p == (link.Conditions{}) || p.Check() != nil {
 			t.Errorf("%s is %v, %v", name, p, err)
 		}
 	}
 	want := link.Conditions{Delay: 1110 * ms, Jitter: 1030 * ms, Loss: 100}
-	if sum, err := link.Preset("no-internet+3g"); err != nil || sum != want {
+	if sum, err := link.ParseConditions("no-internet+3g"); err != nil || sum != want {
 		t.Errorf("two networks in a row: %v, %v", sum, err)
 	}
 }

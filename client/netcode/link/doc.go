@@ -4,7 +4,6 @@
 //	OpenUDP       a socket, read and written in batches
 //	OpenRelay     a host or joiner behind a Ferry relay
 //	Network.Open  a node of a network in memory
-//	Simulate      a bad network in front of any of them, for tests
 //
 // # A tick
 //

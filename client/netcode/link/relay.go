@@ -78,8 +78,8 @@ func Session(l Link) *client.Session {
 	switch l := l.(type) {
 	case *relayLink:
 		return l.session
-	case *Simulation:
-		return Session(l.inner)
+	case interface{ Unwrap() Link }:
+		return Session(l.Unwrap())
 	}
 	return nil
 }

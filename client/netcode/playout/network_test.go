@@ -10,6 +10,7 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/client/netcode/internal/simulation"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/client/netcode/playout"
 )
@@ -24,7 +25,7 @@ type chance struct{ *rand.ChaCha8 }
 type match struct {
 	t              *testing.T
 	net            *link.Network
-	sim            *link.Simulation
+	sim            *simulation.Link
 	server, client *netcode.Driver
 	s, c           netcode.Conn
 
@@ -36,7 +37,8 @@ type match struct {
 
 func newMatch(t *testing.T, network string, serverTick, clientTick time.Duration) *match {
 	t.Helper()
-	bad, err := link.Preset(network)
+	var bad link.Conditions
+	err := bad.UnmarshalText([]byte(network))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +55,7 @@ func newMatch(t *testing.T, network string, serverTick, clientTick time.Duration
 		return node
 	}
 	home := open()
-	if m.sim, err = link.NewSimulation(open(), link.SimulationConfig{Seed: 5, In: bad, Out: bad}); err != nil {
+	if m.sim, err = simulation.New(open(), simulation.Config{Seed: 5, In: bad, Out: bad}); err != nil {
 		t.Fatal(err)
 	}
 	m.server = m.open(netcode.NewServer, home)
@@ -308,8 +310,8 @@ func TestClockAfterPause(t *testing.T) {
 				v.serverDue = v.serverDue.Add(2 * time.Second)
 			}
 			v.run(2 * time.Second)
-			bad, err := link.Preset(network)
-			if err != nil {
+			var bad link.Conditions
+			if err := bad.UnmarshalText([]byte(network)); err != nil {
 				t.Fatal(err)
 			}
 			if err := v.sim.SetIn(bad); err != nil {

@@ -134,6 +134,7 @@ var rules = []rule{
 		"internal/base/unset", "alloc/api"}, nil,
 		"game clients must not depend on the relay"},
 	{"client/netcode/playout", []string{"client"}, nil, "when a game uses what has arrived: a part on top of the connection layer"},
+	{"client/netcode/internal/simulation", []string{"client"}, nil, "a bad network in front of a link"},
 	{"client/csharp", []string{"proto", "alloc", "client", "internal/test/enginetest"}, nil, "the client in C#, tested by clients in Go"},
 	{"client/c", []string{"proto", "alloc", "engine", "internal/test/enginetest"}, nil, "the client in C, tested against the relay"},
 	{"client/godot", []string{"proto", "alloc", "client"}, nil, "the client in GDScript, tested with clients in Go"},

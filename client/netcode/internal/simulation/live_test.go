@@ -1,4 +1,4 @@
-package link_test
+package simulation_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/client/netcode/internal/simulation"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
@@ -18,7 +19,7 @@ import (
 
 // exchange sends n numbered datagrams from one link to another in real time,
 // until all that were not lost have come. Both lose some.
-func exchange(t *testing.T, from, to *link.Simulation, n int) {
+func exchange(t *testing.T, from, to *simulation.Link, n int) {
 	t.Helper()
 	buf, got := make([]byte, link.MaxDatagram), 0
 	give := time.Now().Add(patience)
@@ -52,10 +53,10 @@ func exchange(t *testing.T, from, to *link.Simulation, n int) {
 	}
 }
 
-func bad(t *testing.T, l link.Link, seed uint64) *link.Simulation {
+func bad(t *testing.T, l link.Link, seed uint64) *simulation.Link {
 	t.Helper()
 	p := link.Conditions{Delay: 5 * ms, Jitter: 4 * ms, Loss: 5}
-	s, err := link.NewSimulation(l, link.SimulationConfig{Seed: seed, Out: p, In: p})
+	s, err := simulation.New(l, simulation.Config{Seed: seed, Out: p, In: p})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func bad(t *testing.T, l link.Link, seed uint64) *link.Simulation {
 }
 
 func TestOverUDP(t *testing.T) {
-	var ends []*link.Simulation
+	var ends []*simulation.Link
 	for i := range 2 {
 		u, err := link.OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
 		if err != nil {
@@ -94,7 +95,7 @@ func TestOverRelay(t *testing.T) {
 	exchange(t, host, player, 300)
 }
 
-func overRelay(t *testing.T, relay *enginetest.Relay, res alloc.Reservation, seed uint64) *link.Simulation {
+func overRelay(t *testing.T, relay *enginetest.Relay, res alloc.Reservation, seed uint64) *simulation.Link {
 	t.Helper()
 	ticket := client.Ticket{Server: relay.Addr(), ID: res.ID, Key: res.Key, ConnectionData: res.ConnectionData[:]}
 	if res.HostConnectionData != res.ConnectionData {
@@ -114,7 +115,7 @@ func TestSimAllocs(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	p := link.Conditions{Delay: 20 * ms, Jitter: 15 * ms, Loss: 2, Duplicate: 20, Reorder: 5, Corrupt: 5}
-	b := newTestNode(t, link.SimulationConfig{Out: p, In: p}, false)
+	b := newTestNode(t, simulation.Config{Out: p, In: p}, false)
 	pkt, to, near := make([]byte, 1200), b.far.Local(), b.sim.Local()
 	step := func() {
 		b.tick()
@@ -148,7 +149,7 @@ func FuzzSim(f *testing.F) {
 		if p.Delay > time.Minute || p.Check() != nil {
 			t.Skip("not parameters that New takes")
 		}
-		b := newTestNode(t, link.SimulationConfig{Seed: seed, Out: p, In: p, Queue: 32}, false)
+		b := newTestNode(t, simulation.Config{Seed: seed, Out: p, In: p, Queue: 32}, false)
 		sent, received := 0, 0
 		for i, op := range ops {
 			switch op % 8 {

@@ -1,4 +1,5 @@
-package link
+// Package simulation puts a bad network in front of a link, for tests and a game's trials.
+package simulation
 
 import (
 	"fmt"
@@ -9,52 +10,53 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
 // maxPull bounds how many datagrams one Receive takes off the link below, so
 // that a flood which is all lost or delayed does not hold up a tick.
 const maxPull = 4096
 
-// SimulationConfig says what a Simulation does.
-type SimulationConfig struct {
+// Config says what a Link does.
+type Config struct {
 	// Seed makes the chance; each value, 0 too, is as good as another.
 	Seed uint64
 	// Out is for what is sent, In for what is received.
-	Out, In Conditions
+	Out, In link.Conditions
 	// Queue is how many datagrams of one direction may be delayed at a time
 	// before the newest is dropped. 0 means 4096, 6 MB when full.
 	Queue int
 }
 
-// Simulation is a link with a bad network in front of it. It belongs to one goroutine, that of the
+// Link is a link with a bad network in front of it. It belongs to one goroutine, that of the
 // link below, which it owns. What is delayed comes out with an Advance: the resolution is the tick.
 //
 // The same seed, conditions, times and calls over a link that behaves the same give the same
 // datagrams. Each datagram draws the same number of random values, and each direction has its own, so
 // that a change of one condition leaves the luck of the others as it was.
-type Simulation struct {
-	inner   Link
+type Link struct {
+	link.Link
 	out, in direction
 	start   time.Time             // of the first Advance, the zero of now
 	now     int64                 // ns
 	leaving map[address.Addr]bool // peers whose Disconnect is delayed: nothing of them is wanted
-	scratch [MaxDatagram]byte
+	scratch [link.MaxDatagram]byte
 	closed  bool
 }
 
-var _ Link = (*Simulation)(nil)
+var _ link.Link = (*Link)(nil)
 
 // Simulate puts a bad network in front of a link, the same in both directions. Its chance follows
-// from the link's address. Errors wrap ErrConditions; the link remains the caller's then.
-func Simulate(inner Link, c Conditions) (*Simulation, error) {
+// from the link's address. Errors wrap link.ErrConditions; the link remains the caller's then.
+func Simulate(inner link.Link, c link.Conditions) (*Link, error) {
 	seed := fnv.New64a()
 	_, _ = io.WriteString(seed, inner.Local().String())
-	return NewSimulation(inner, SimulationConfig{Seed: seed.Sum64(), Out: c, In: c})
+	return New(inner, Config{Seed: seed.Sum64(), Out: c, In: c})
 }
 
-// NewSimulation is Simulate with conditions of each direction and a seed. Errors wrap ErrConditions;
+// New is Simulate with conditions of each direction and a seed. Errors wrap link.ErrConditions;
 // the link remains the caller's then.
-func NewSimulation(inner Link, cfg SimulationConfig) (*Simulation, error) {
+func New(inner link.Link, cfg Config) (*Link, error) {
 	if err := cfg.Out.Check(); err != nil {
 		return nil, err
 	}
@@ -63,20 +65,23 @@ func NewSimulation(inner Link, cfg SimulationConfig) (*Simulation, error) {
 	}
 	switch {
 	case cfg.Queue < 0:
-		return nil, fmt.Errorf("%w: Queue is negative", ErrConditions)
+		return nil, fmt.Errorf("%w: Queue is negative", link.ErrConditions)
 	case cfg.Queue == 0:
 		cfg.Queue = 4096
 	}
-	return &Simulation{
-		inner:   inner,
+	return &Link{
+		Link:    inner,
 		out:     newDirection(cfg.Out, cfg.Seed, 0, cfg.Queue),
 		in:      newDirection(cfg.In, cfg.Seed, 1, cfg.Queue),
 		leaving: make(map[address.Addr]bool),
 	}, nil
 }
 
-// SetOut is for what is sent from now on. Errors wrap ErrConditions.
-func (s *Simulation) SetOut(p Conditions) error {
+// Unwrap returns the link below.
+func (s *Link) Unwrap() link.Link { return s.Link }
+
+// SetOut is for what is sent from now on. Errors wrap link.ErrConditions.
+func (s *Link) SetOut(p link.Conditions) error {
 	err := p.Check()
 	if err == nil {
 		s.out.set(p)
@@ -85,7 +90,7 @@ func (s *Simulation) SetOut(p Conditions) error {
 }
 
 // SetIn is SetOut for datagrams that are received.
-func (s *Simulation) SetIn(p Conditions) error {
+func (s *Link) SetIn(p link.Conditions) error {
 	err := p.Check()
 	if err == nil {
 		s.in.set(p)
@@ -94,24 +99,24 @@ func (s *Simulation) SetIn(p Conditions) error {
 }
 
 // Counts returns what became of the datagrams of each direction.
-func (s *Simulation) Counts() (out, in SimulationCounts) { return s.out.snapshot(), s.in.snapshot() }
+func (s *Link) Counts() (out, in Counts) { return s.out.snapshot(), s.in.snapshot() }
 
 // Advance sends what has become due. Time that goes back stands still here.
-func (s *Simulation) Advance(now time.Time) {
+func (s *Link) Advance(now time.Time) {
 	if s.start.IsZero() {
 		s.start = now
 	}
 	s.now = max(s.now, int64(now.Sub(s.start)))
-	s.inner.Advance(now)
+	s.Link.Advance(now)
 	if !s.closed {
 		s.release(s.now)
 	}
 }
 
-func (s *Simulation) release(now int64) {
+func (s *Link) release(now int64) {
 	for it := s.out.queue.pop(now); it != nil; it = s.out.queue.pop(now) {
-		if it.event.Kind == Left {
-			s.inner.Disconnect(it.event.Addr)
+		if it.event.Kind == link.Left {
+			s.Link.Disconnect(it.event.Addr)
 			delete(s.leaving, it.event.Addr)
 		} else {
 			s.forward(it.event.Addr, it.bytes())
@@ -121,20 +126,20 @@ func (s *Simulation) release(now int64) {
 }
 
 // forward drops the error, which the link below counts as a loss.
-func (s *Simulation) forward(to address.Addr, b []byte) {
-	if s.inner.Send(to, b) == nil {
+func (s *Link) forward(to address.Addr, b []byte) {
+	if s.Link.Send(to, b) == nil {
 		s.out.counts.Passed++
 	}
 }
 
 // Send reports no loss of the bad network, and no error of the link below about
 // a delayed datagram.
-func (s *Simulation) Send(to address.Addr, b []byte) error {
+func (s *Link) Send(to address.Addr, b []byte) error {
 	switch {
 	case s.closed:
 		return net.ErrClosed
-	case len(b) > MaxDatagram:
-		return ErrTooLarge
+	case len(b) > link.MaxDatagram:
+		return link.ErrTooLarge
 	}
 	v := s.out.judge(s.now, len(b))
 	if v.lost {
@@ -152,12 +157,12 @@ func (s *Simulation) Send(to address.Addr, b []byte) error {
 	return err
 }
 
-func (s *Simulation) put(to address.Addr, b []byte, due int64) error {
+func (s *Link) put(to address.Addr, b []byte, due int64) error {
 	if due > s.now {
 		s.out.hold(to, b, due)
 		return nil
 	}
-	err := s.inner.Send(to, b)
+	err := s.Link.Send(to, b)
 	if err == nil {
 		s.out.counts.Passed++
 	}
@@ -166,10 +171,10 @@ func (s *Simulation) put(to address.Addr, b []byte, due int64) error {
 
 // Receive returns what has come through the bad network. An event about a peer
 // comes after the datagrams that were received before it, however delayed.
-func (s *Simulation) Receive(b []byte) Event {
+func (s *Link) Receive(b []byte) link.Event {
 	for range maxPull {
 		if s.closed {
-			return Event{}
+			return link.Event{}
 		}
 		if it := s.in.queue.pop(s.now); it != nil {
 			if e, ok := s.hand(it, b); ok {
@@ -177,14 +182,14 @@ func (s *Simulation) Receive(b []byte) Event {
 			}
 			continue
 		}
-		e := s.inner.Receive(b)
-		if e.Kind == Nothing {
+		e := s.Link.Receive(b)
+		if e.Kind == link.Nothing {
 			return e
 		}
 		if s.leaving[e.Addr] {
 			continue
 		}
-		if e.Kind != Datagram {
+		if e.Kind != link.Datagram {
 			if s.in.follow(e) {
 				continue
 			}
@@ -195,14 +200,14 @@ func (s *Simulation) Receive(b []byte) Event {
 			return e
 		}
 	}
-	return Event{}
+	return link.Event{}
 }
 
 // hand is false when the caller's buffer is too small.
-func (s *Simulation) hand(it *item, b []byte) (Event, bool) {
+func (s *Link) hand(it *item, b []byte) (link.Event, bool) {
 	e := it.event
 	fits := e.N <= len(b)
-	if e.Kind == Datagram && fits {
+	if e.Kind == link.Datagram && fits {
 		copy(b, it.bytes())
 		s.in.counts.Passed++
 	}
@@ -211,7 +216,7 @@ func (s *Simulation) hand(it *item, b []byte) (Event, bool) {
 }
 
 // arrive is true for a datagram that goes on to the caller at once.
-func (s *Simulation) arrive(e Event, b []byte) bool {
+func (s *Link) arrive(e link.Event, b []byte) bool {
 	v := s.in.judge(s.now, len(b))
 	if v.lost {
 		return false
@@ -230,55 +235,43 @@ func (s *Simulation) arrive(e Event, b []byte) bool {
 	return now
 }
 
-// Flush flushes the link below.
-func (s *Simulation) Flush() { s.inner.Flush() }
-
 // Disconnect ends the connection to a peer when all that was sent before has
 // left. What of the peer is delayed on its way in is dropped.
-func (s *Simulation) Disconnect(peer address.Addr) {
+func (s *Link) Disconnect(peer address.Addr) {
 	s.in.forget(peer)
-	if !s.out.follow(Event{Kind: Left, Addr: peer}) {
-		s.inner.Disconnect(peer)
+	if !s.out.follow(link.Event{Kind: link.Left, Addr: peer}) {
+		s.Link.Disconnect(peer)
 		return
 	}
 	s.leaving[peer] = true
 }
 
 // Dial is that of the link below, without a simulation.
-func (s *Simulation) Dial() error {
+func (s *Link) Dial() error {
 	if s.closed {
 		return net.ErrClosed
 	}
-	return s.inner.Dial()
+	return s.Link.Dial()
 }
 
-// Local returns the address of the link below.
-func (s *Simulation) Local() address.Addr { return s.inner.Local() }
-
-// Overhead returns that of the link below.
-func (s *Simulation) Overhead() int { return s.inner.Overhead() }
-
-// Stats returns what the link below has counted.
-func (s *Simulation) Stats() Stats { return s.inner.Stats() }
-
 // Close sends what is delayed on its way out, and closes the link below.
-func (s *Simulation) Close() error {
-	if s.closed || s.inner == nil {
+func (s *Link) Close() error {
+	if s.closed {
 		return nil
 	}
 	s.closed = true
 	s.release(s.out.latest)
-	s.inner.Flush()
-	return s.inner.Close()
+	s.Link.Flush()
+	return s.Link.Close()
 }
 
-// SimulationCounts is what became of the datagrams of one direction.
-type SimulationCounts struct {
+// Counts is what became of the datagrams of one direction.
+type Counts struct {
 	Passed     uint64 // came out at the other side, copies counted
 	Lost       uint64 // by Loss
 	LostEvery  uint64 // by LossEvery
 	TooLarge   uint64 // above MTU
-	QueueFull  uint64 // delayed, but SimulationConfig.Queue others were already
+	QueueFull  uint64 // delayed, but Config.Queue others were already
 	Corrupted  uint64
 	Duplicated uint64
 	Reordered  uint64
@@ -286,7 +279,7 @@ type SimulationCounts struct {
 }
 
 type direction struct {
-	params Conditions
+	params link.Conditions
 	dice   dice
 	queue  queue
 	limit  int
@@ -294,14 +287,14 @@ type direction struct {
 	last   int64 // the latest due of all so far that were not held back
 	latest int64 // the latest due of all so far
 	floor  int64 // nothing may become due before the newest event
-	counts SimulationCounts
+	counts Counts
 }
 
-func newDirection(p Conditions, seed, stream uint64, limit int) direction {
+func newDirection(p link.Conditions, seed, stream uint64, limit int) direction {
 	return direction{params: p, dice: newDice(seed, stream), limit: limit}
 }
 
-func (d *direction) set(p Conditions) {
+func (d *direction) set(p link.Conditions) {
 	d.params, d.seen = p, 0
 }
 
@@ -331,7 +324,7 @@ func (d *direction) judge(now int64, size int) verdict {
 	if hits(f.reorder, p.Reorder) {
 		by := p.ReorderBy
 		if by == 0 {
-			by = defaultReorderBy
+			by = 40 * time.Millisecond // longer than a tick at 60 per second and shorter than at 20
 		}
 		v.due += 1 + within(f.hold, int64(by))
 		d.counts.Reordered++
@@ -375,13 +368,13 @@ func (d *direction) hold(peer address.Addr, b []byte, due int64) {
 		return
 	}
 	it := d.queue.take()
-	it.event = Event{Kind: Datagram, Addr: peer, N: copy(it.buf[:], b)}
+	it.event = link.Event{Kind: link.Datagram, Addr: peer, N: copy(it.buf[:], b)}
 	d.queue.push(it, due)
 }
 
 // follow keeps an event behind what came before it, and is false when that is
 // nothing or there is no room.
-func (d *direction) follow(e Event) bool {
+func (d *direction) follow(e link.Event) bool {
 	if len(d.queue.heap) == 0 || len(d.queue.heap) >= d.limit {
 		return false
 	}
@@ -393,7 +386,7 @@ func (d *direction) follow(e Event) bool {
 	return true
 }
 
-func (d *direction) snapshot() SimulationCounts {
+func (d *direction) snapshot() Counts {
 	c := d.counts
 	c.Waiting = len(d.queue.heap)
 	return c
@@ -422,8 +415,8 @@ func (d *direction) forget(peer address.Addr) {
 type item struct {
 	due    int64 // ns
 	serial uint64
-	event  Event
-	buf    [MaxDatagram]byte
+	event  link.Event
+	buf    [link.MaxDatagram]byte
 }
 
 func (it *item) bytes() []byte { return it.buf[:it.event.N] }
@@ -450,7 +443,7 @@ func (q *queue) take() *item {
 }
 
 func (q *queue) give(it *item) {
-	it.event = Event{}
+	it.event = link.Event{}
 	q.spare = append(q.spare, it)
 }
 

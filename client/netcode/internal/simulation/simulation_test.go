@@ -1,4 +1,4 @@
-package link_test
+package simulation_test
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/client/netcode/internal/simulation"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
@@ -27,7 +28,7 @@ func TestOffTouchesNothing(t *testing.T) {
 				t.Fatalf("%+v", a)
 			}
 		}
-		if c := b.counts(in); c != (link.SimulationCounts{Passed: 200}) {
+		if c := b.counts(in); c != (simulation.Counts{Passed: 200}) {
 			t.Errorf("%+v", c)
 		}
 	})
@@ -179,7 +180,7 @@ func TestCorrupt(t *testing.T) {
 // TestCorruptLeavesTheCaller: the bytes that are sent stay what they were, and
 // what has no byte to touch passes.
 func TestCorruptLeavesTheCaller(t *testing.T) {
-	b := newTestNode(t, link.SimulationConfig{Out: link.Conditions{Corrupt: 100, Duplicate: 100}}, false)
+	b := newTestNode(t, simulation.Config{Out: link.Conditions{Corrupt: 100, Duplicate: 100}}, false)
 	pkt := []byte("as it was")
 	if err := b.sim.Send(b.far.Local(), pkt); err != nil || string(pkt) != "as it was" {
 		t.Errorf("%q, %v", pkt, err)
@@ -209,7 +210,7 @@ func TestMTU(t *testing.T) {
 
 func TestQueueIsBounded(t *testing.T) {
 	p := link.Conditions{Delay: 50 * ms}
-	b := newTestNode(t, link.SimulationConfig{Out: p, In: p, Queue: 20}, false)
+	b := newTestNode(t, simulation.Config{Out: p, In: p, Queue: 20}, false)
 	for range 2 { // Room comes back.
 		for range 30 {
 			_ = b.sim.Send(b.far.Local(), []byte("out."))
@@ -234,7 +235,7 @@ func TestQueueIsBounded(t *testing.T) {
 // TestTime: it does not go back, and after a long pause all comes in the order
 // of its time.
 func TestTime(t *testing.T) {
-	b := newTestNode(t, link.SimulationConfig{Out: link.Conditions{Delay: 100 * ms, Jitter: 90 * ms}}, false)
+	b := newTestNode(t, simulation.Config{Out: link.Conditions{Delay: 100 * ms, Jitter: 90 * ms}}, false)
 	b.ticks = 50
 	b.tick()
 	for i := range 50 {
@@ -257,7 +258,7 @@ func TestTime(t *testing.T) {
 }
 
 func TestSet(t *testing.T) {
-	b := newTestNode(t, link.SimulationConfig{}, false)
+	b := newTestNode(t, simulation.Config{}, false)
 	if err := errors.Join(b.sim.SetOut(link.Conditions{Loss: 100}), b.sim.SetIn(link.Conditions{Delay: ms})); err != nil {
 		t.Fatal(err)
 	}
@@ -274,8 +275,8 @@ func TestSet(t *testing.T) {
 	if err := b.sim.SetIn(bad); !errors.Is(err, link.ErrConditions) {
 		t.Errorf("101 %%: %v", err)
 	}
-	for _, cfg := range []link.SimulationConfig{{Out: bad}, {In: bad}, {Queue: -1}} {
-		if _, err := link.NewSimulation(b.bare, cfg); !errors.Is(err, link.ErrConditions) {
+	for _, cfg := range []simulation.Config{{Out: bad}, {In: bad}, {Queue: -1}} {
+		if _, err := simulation.New(b.bare, cfg); !errors.Is(err, link.ErrConditions) {
 			t.Errorf("%+v: %v", cfg, err)
 		}
 	}
@@ -285,7 +286,7 @@ func TestSet(t *testing.T) {
 // the news, however long it takes.
 func TestEventsKeepTheirPlace(t *testing.T) {
 	p := link.Conditions{Delay: 30 * ms, Jitter: 20 * ms}
-	b := newTestNode(t, link.SimulationConfig{Out: p, In: p}, true)
+	b := newTestNode(t, simulation.Config{Out: p, In: p}, true)
 	if err := b.network.Link(b.far.Local(), b.bare.Local()); err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +320,7 @@ func TestEventsKeepTheirPlace(t *testing.T) {
 // TestDisconnectWaits: a datagram before Disconnect arrives first although it is delayed.
 func TestDisconnectWaits(t *testing.T) {
 	p := link.Conditions{Delay: 30 * ms, Jitter: 20 * ms}
-	b := newTestNode(t, link.SimulationConfig{Out: p, In: p}, true)
+	b := newTestNode(t, simulation.Config{Out: p, In: p}, true)
 	if err := b.network.Link(b.far.Local(), b.bare.Local()); err != nil {
 		t.Fatal(err)
 	}
@@ -349,7 +350,7 @@ func TestDisconnectWaits(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	b := newTestNode(t, link.SimulationConfig{Out: link.Conditions{Delay: time.Second}, In: link.Conditions{Delay: ms}}, false)
+	b := newTestNode(t, simulation.Config{Out: link.Conditions{Delay: time.Second}, In: link.Conditions{Delay: ms}}, false)
 	_ = b.sim.Send(b.far.Local(), []byte("last words"))
 	_ = b.far.Send(b.sim.Local(), []byte("unread"))
 	b.drain(b.sim)
@@ -366,19 +367,8 @@ func TestClose(t *testing.T) {
 	if all := b.drain(b.sim); len(all) != 0 {
 		t.Errorf("%v came after close", all)
 	}
-	if err := newTestNode(t, link.SimulationConfig{}, false).sim.Send(b.far.Local(),
+	if err := newTestNode(t, simulation.Config{}, false).sim.Send(b.far.Local(),
 		make([]byte, link.MaxDatagram+1)); err != link.ErrTooLarge {
 		t.Errorf("too large: %v", err)
-	}
-}
-
-// TestCloseOfZero: what no constructor has made has nothing to close.
-func TestCloseOfZero(t *testing.T) {
-	t.Parallel()
-	var s link.Simulation
-	for range 2 {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
 	}
 }

@@ -1,13 +1,25 @@
-package link_test
+package simulation_test
 
 import (
 	"encoding/binary"
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/client/netcode/internal/simulation"
 	"github.com/ferryrelay/ferry/client/netcode/link"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
+
+func TestMain(m *testing.M) {
+	testkit.DefaultParallel(16)
+	goleak.VerifyTestMain(m)
+}
+
+// patience bounds what a test waits for; none waits that long when all is well.
+const patience = 20 * time.Second
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
@@ -16,12 +28,12 @@ var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 type testNode struct {
 	network   *link.Network
 	far, bare link.Link
-	sim       *link.Simulation
+	sim       *simulation.Link
 	ticks     int
 	buf       []byte
 }
 
-func newTestNode(t testing.TB, cfg link.SimulationConfig, linked bool) *testNode {
+func newTestNode(t testing.TB, cfg simulation.Config, linked bool) *testNode {
 	t.Helper()
 	w := &link.Network{Immediate: true, Linked: linked}
 	b := &testNode{network: w, buf: make([]byte, link.MaxDatagram)}
@@ -32,7 +44,7 @@ func newTestNode(t testing.TB, cfg link.SimulationConfig, linked bool) *testNode
 	if b.far, err = w.Open(address.Addr{}); err != nil {
 		t.Fatal(err)
 	}
-	if b.sim, err = link.NewSimulation(b.bare, cfg); err != nil {
+	if b.sim, err = simulation.New(b.bare, cfg); err != nil {
 		t.Fatal(err)
 	}
 	b.sim.Advance(start)
@@ -92,15 +104,15 @@ func (b *testNode) through(t testing.TB, n int, in bool) (all []arrival) {
 func both(t *testing.T, p link.Conditions, f func(t *testing.T, b *testNode, in bool)) {
 	for _, in := range []bool{false, true} {
 		name := "out"
-		cfg := link.SimulationConfig{Seed: 42, Out: p}
+		cfg := simulation.Config{Seed: 42, Out: p}
 		if in {
-			name, cfg = "in", link.SimulationConfig{Seed: 42, In: p}
+			name, cfg = "in", simulation.Config{Seed: 42, In: p}
 		}
 		t.Run(name, func(t *testing.T) { f(t, newTestNode(t, cfg, false), in) })
 	}
 }
 
-func (b *testNode) counts(in bool) link.SimulationCounts {
+func (b *testNode) counts(in bool) simulation.Counts {
 	out, inward := b.sim.Counts()
 	if in {
 		return inward

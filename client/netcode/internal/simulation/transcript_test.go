@@ -1,4 +1,4 @@
-package link_test
+package simulation_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/client/netcode/internal/simulation"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/internal/test/testkit/transcript"
 )
@@ -19,7 +20,7 @@ func runTranscript(t *testing.T, seed uint64, p link.Conditions) (front, behind 
 	far, _ := w.Open(address.Addr{})
 	bare, _ := w.Open(address.Addr{})
 	inner := transcript.NewTap(bare)
-	sim, err := link.NewSimulation(inner, link.SimulationConfig{Seed: seed, Out: p, In: p})
+	sim, err := simulation.New(inner, simulation.Config{Seed: seed, Out: p, In: p})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,8 +79,8 @@ func TestTraces(t *testing.T) {
 		{"4g+regional-median", "3b8eb9d6dfd7 8c00f9003845"},
 		{"unplayable,duplicate=5,mtu=40", "81e4d366934f 5a248260a018"},
 	} {
-		p, err := link.ParseConditions(c.text)
-		if err != nil {
+		var p link.Conditions
+		if err := p.UnmarshalText([]byte(c.text)); err != nil {
 			t.Fatal(err)
 		}
 		front, behind, _ := runTranscript(t, 1, p)
@@ -93,7 +94,7 @@ func TestTraces(t *testing.T) {
 // and one direction does not change the other.
 func TestLuckIsIndependent(t *testing.T) {
 	run := func(out, in link.Conditions) []arrival {
-		b := newTestNode(t, link.SimulationConfig{Seed: 3, Out: out, In: in}, false)
+		b := newTestNode(t, simulation.Config{Seed: 3, Out: out, In: in}, false)
 		b.through(t, 100, true)
 		b.ticks = 0
 		return b.through(t, 300, false)
