@@ -4,57 +4,40 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/engine/dtls"
-	"github.com/ferryrelay/ferry/engine/websocket"
+	"github.com/ferryrelay/ferry/internal/base/parts"
 	"github.com/ferryrelay/ferry/internal/base/urlpath"
-	"github.com/ferryrelay/ferry/internal/server/advertised"
+	"github.com/ferryrelay/ferry/internal/server/dataplane"
 	"github.com/ferryrelay/ferry/internal/server/host/state"
+	"github.com/ferryrelay/ferry/internal/server/web"
 )
 
 // Relay is a relay with its Allocations service. Its methods may be called by any goroutine.
 type Relay struct {
-	cfg       Config
-	log       *slog.Logger
-	engine    *engine.Server
-	reserver  alloc.Relay
-	service   *alloc.Service
-	api       http.Handler
-	websocket *websocket.Transport // nil: none
-	http      *http.Server         // of Config.Listener; nil: none
-	dir       *state.Dir           // nil: none
-	sessions  *dtls.SessionFile    // nil: none
-
-	began sync.Once
-	stop  chan struct{} // closed by Close
-	ready chan struct{} // closed when Run takes calls
-	ended chan struct{} // closed when Run has returned
-	once  sync.Once     // closes stop
+	cfg     Config
+	data    *dataplane.Relay
+	service *alloc.Service
+	api     http.Handler
+	parts   *parts.Group
+	ready   chan struct{} // closed when Run takes calls
 }
 
 // New opens the UDP sockets and the files of a relay, and starts no goroutine. A relay that is not
 // run must be closed. After an error Config.Listener is open. Errors: ErrConfig, those of the parts,
 // and of Dir.
 func New(cfg Config) (_ *Relay, err error) {
-	r := &Relay{
-		cfg: cfg, log: cfg.Engine.Logger,
-		stop: make(chan struct{}), ready: make(chan struct{}), ended: make(chan struct{}),
-	}
-	if r.log == nil {
-		r.log = slog.New(slog.DiscardHandler)
-	}
+	r := &Relay{cfg: cfg, parts: parts.NewGroup(), ready: make(chan struct{})}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, r.release())
+			err = errors.Join(err, r.parts.Close())
 		}
 	}()
 	base, err := cfg.base()
@@ -64,97 +47,72 @@ func New(cfg Config) (_ *Relay, err error) {
 	if _, err := cfg.endpoints(cfg.Engine.Listen, base); err != nil {
 		return nil, err
 	}
-	identity, err := r.open()
-	if err != nil {
-		return nil, err
+	c := dataplane.Config{
+		Engine: cfg.Engine, DTLS: cfg.DTLS, WebSocket: cfg.WebSocket, Logger: cmp.Or(cfg.Engine.Logger, slog.New(slog.DiscardHandler)),
+		Endpoints: func(listen []netip.AddrPort) ([]alloc.ServerEndpoint, error) { return cfg.endpoints(listen, base) },
 	}
-	if err := r.addTransports(identity.Relay); err != nil {
+	if err := r.open(&c); err != nil {
 		return nil, err
 	}
 	if len(cfg.Service.Regions) > 0 {
-		r.cfg.Engine.Region = cmp.Or(cfg.Engine.Region, cfg.Service.Regions[0].ID)
+		c.Engine.Region = cmp.Or(cfg.Engine.Region, cfg.Service.Regions[0].ID)
 	}
-	if r.engine, err = engine.New(r.cfg.Engine, identity); err != nil {
+	if r.data, err = dataplane.New(c); err != nil {
 		return nil, err
 	}
-	endpoints, err := cfg.endpoints(r.engine.Addrs(), base)
-	if err != nil {
-		return nil, err
-	}
-	if err := r.buildService(endpoints); err != nil {
+	r.parts.Add(parts.Open("session file", r.data.CloseSessions))
+	r.parts.Add(parts.Part{Name: "relay", Run: r.relay, Ready: r.data.Ready(), Free: r.data.Close})
+	if err := r.buildService(); err != nil {
 		return nil, err
 	}
 	if cfg.Listener != nil {
-		r.http = httpapi.NewServer(r.Handler(cfg.Pages))
-		r.http.TLSConfig = cfg.TLS
-		// Handlers of HTTP/2 outlive their connection, and WebSocket clients speak HTTP/1.
-		r.http.Protocols = new(http.Protocols)
-		r.http.Protocols.SetHTTP1(true)
-		r.http.ErrorLog = slog.NewLogLogger(r.log.Handler(), slog.LevelDebug)
+		limited := httpapi.LimitListener(cfg.Listener, httpapi.ConnLimits{TrustedProxies: cfg.API.TrustedProxies})
+		server := web.New(limited, r.Handler(cfg.Pages), cfg.TLS, c.Logger)
+		server.Answer = stopWithin
+		r.parts.Add(server.Part("api"))
 	}
+	r.parts.Add(parts.Part{Name: "readiness", Run: r.markReady})
 	return r, nil
 }
 
-func (r *Relay) open() (engine.Identity, error) {
-	var identity state.Identity
+// open sets the identity, and opens the directory of what the next run must know.
+func (r *Relay) open(to *dataplane.Config) error {
 	var err error
 	if r.cfg.Dir == "" {
-		identity, err = state.NewIdentity()
-	} else if r.dir, err = state.Open(r.cfg.Dir, r.log); err == nil {
-		r.dir.NoteHolder()
-		identity = r.dir.Identity
-		r.cfg.Engine.Recovery.StateFile = cmp.Or(r.cfg.Engine.Recovery.StateFile, r.dir.Allocations())
-	}
-	if r.cfg.Identity != nil && err == nil {
-		return *r.cfg.Identity, nil
-	}
-	return engine.Identity{Master: identity.Master, Relay: identity.Relay}, err
-}
-
-func (r *Relay) addTransports(id alloc.RelayID) (err error) {
-	d := r.cfg.DTLS
-	if d != nil && d.Sessions == nil && r.dir != nil && r.cfg.Engine.Recovery.Window >= 0 {
-		if r.sessions, err = dtls.OpenSessionFile(dtls.SessionFileConfig{
-			Path: r.dir.Sessions(), Relay: id, MaxSessions: d.MaxSessions, OnError: r.onSessionError,
-		}); err != nil {
+		to.Identity, err = engine.NewIdentity()
+	} else {
+		var dir *state.Dir
+		if dir, err = state.Open(r.cfg.Dir, to.Logger); err != nil {
 			return err
 		}
-		c := *d
-		c.Sessions, d = r.sessions, &c
+		r.parts.Add(parts.Open("directory", dir.Close))
+		dir.NoteHolder()
+		to.Identity = engine.Identity{Master: dir.Identity.Master, Relay: dir.Identity.Relay}
+		to.Engine.Recovery.StateFile = cmp.Or(to.Engine.Recovery.StateFile, dir.Allocations())
+		if to.Engine.Recovery.Window >= 0 {
+			to.SessionFile = dir.Sessions()
+		}
 	}
-	_, r.websocket, err = advertised.AddTransports(&r.cfg.Engine, d, r.cfg.WebSocket)
+	if r.cfg.Identity != nil {
+		to.Identity = *r.cfg.Identity
+	}
 	return err
 }
 
-func (r *Relay) onSessionError(err error) {
-	r.log.Error("session file: cannot be written; DTLS sessions will not outlive this process", "error", err)
-}
-
 // buildService creates the service and its handlers, with the join codes of the previous run.
-func (r *Relay) buildService(endpoints []alloc.ServerEndpoint) (err error) {
+func (r *Relay) buildService() (err error) {
 	c := r.cfg.Service
-	r.reserver = advertised.Relay{Server: r.engine, Endpoints: endpoints}
-	if c.Relay = r.reserver; r.cfg.Place != nil {
-		c.Relay = r.cfg.Place(r.reserver)
+	if c.Relay = r.data; r.cfg.Place != nil {
+		c.Relay = r.cfg.Place(r.data)
 	}
 	if c.Store == nil {
 		c.Store = alloc.NewMemoryStore()
 	}
-	for _, kept := range r.engine.Private().KeptCodes() {
-		if _, err := c.Store.MoveCode(context.Background(), kept.Tenant, kept.Code, kept.Host, kept.Host); err != nil {
-			r.log.Error("the join code of a host is not restored", "host", kept.Host.String(), "error", err)
-		}
-	}
-	if c.KeepCode == nil && r.cfg.Engine.Recovery.StateFile != "" {
-		c.KeepCode = r.engine.Private().KeepCode
-	}
-	if len(c.Regions) == 0 && c.LiveRegions == nil {
-		c.Regions = []alloc.Region{advertised.Region(cmp.Or(r.cfg.Engine.Region, "default"), endpoints)}
-	}
+	r.data.RestoreCodes(c.Store)
 	c.MaxConnections = cmp.Or(c.MaxConnections, r.cfg.Engine.MaxConnections)
 	c.BindTimeout = cmp.Or(c.BindTimeout, r.cfg.Engine.Timeouts.Bind)
 	c.HostMigration = c.HostMigration || r.cfg.Engine.HostMigration.Window > 0
-	if r.service, err = alloc.NewService(c); err != nil {
+	if r.service, err = r.data.NewService(c); err != nil {
 		return err
 	}
 	api := r.cfg.API
@@ -179,8 +137,8 @@ func (r *Relay) Handler(pages http.Handler) http.Handler {
 		switch {
 		case strings.HasPrefix(path, "/v1/"):
 			r.api.ServeHTTP(w, req)
-		case r.websocket != nil && path == "/" && strings.EqualFold(req.Header.Get("Upgrade"), "websocket"):
-			r.websocket.ServeHTTP(w, req)
+		case r.data.WebSocket != nil && path == "/" && strings.EqualFold(req.Header.Get("Upgrade"), "websocket"):
+			r.data.WebSocket.ServeHTTP(w, req)
 		default:
 			pages.ServeHTTP(w, req)
 		}
@@ -188,11 +146,11 @@ func (r *Relay) Handler(pages http.Handler) http.Handler {
 }
 
 // Engine returns the data plane, for statistics and for what an operator does.
-func (r *Relay) Engine() *engine.Server { return r.engine }
+func (r *Relay) Engine() *engine.Server { return r.data.Server }
 
 // Reserver returns the data plane as a service uses it: its reservations have all endpoints of
 // this relay. See Config.Place.
-func (r *Relay) Reserver() alloc.Relay { return r.reserver }
+func (r *Relay) Reserver() alloc.Relay { return r.data }
 
 // Service returns the Allocations service, for calls without HTTP.
 func (r *Relay) Service() *alloc.Service { return r.service }
@@ -208,75 +166,26 @@ const stopWithin = 5 * time.Second
 // ends the matches: with Config.Dir they go on in the next run. It returns nil, or the error of
 // the part that failed. A second call returns engine.ErrAlreadyRun.
 func (r *Relay) Run(ctx context.Context) error {
-	first := false
-	r.began.Do(func() { first = true })
-	if !first {
+	if !r.parts.Begin() {
 		return engine.ErrAlreadyRun
 	}
-	defer close(r.ended)
-	serving, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
-	relaying, stopRelay := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopRelay()
-	var running sync.WaitGroup
-	running.Go(func() { fail(r.engine.Run(relaying)) }) // nil after a drain
-	r.markReady(serving)
-	if r.http != nil {
-		running.Go(func() { fail(r.serve()) })
-	}
-	select {
-	case <-serving.Done():
-	case <-r.stop:
-		fail(nil)
-	}
-	err := context.Cause(serving)
-	if ctx.Err() != nil || err == context.Canceled {
-		err = nil
-	}
-	err = errors.Join(err, r.stopHTTP())
-	stopRelay()
-	running.Wait()
-	return errors.Join(err, r.release())
+	defer r.parts.End()
+	return r.parts.Run(ctx)
 }
 
-func (r *Relay) markReady(serving context.Context) {
-	parts := []<-chan struct{}{r.engine.Ready()}
-	if r.websocket != nil {
-		parts = append(parts, r.websocket.Running())
+// relay relays until ctx ends or a drain is over.
+func (r *Relay) relay(ctx context.Context) error {
+	if err := r.data.Run(ctx); err != nil || ctx.Err() != nil {
+		return err
 	}
-	for _, running := range parts {
-		select {
-		case <-running:
-		case <-serving.Done():
-			return
-		}
-	}
-	close(r.ready)
+	return parts.ErrDone
 }
 
-func (r *Relay) serve() error {
-	limited := httpapi.LimitListener(r.cfg.Listener, httpapi.ConnLimits{TrustedProxies: r.cfg.API.TrustedProxies})
-	var err error
-	if r.cfg.TLS != nil {
-		err = r.http.ServeTLS(limited, "", "")
-	} else {
-		err = r.http.Serve(limited)
+func (r *Relay) markReady(ctx context.Context) error {
+	if r.data.Wait(ctx) {
+		close(r.ready)
 	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
-}
-
-func (r *Relay) stopHTTP() error {
-	if r.http == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
-	defer cancel()
-	if err := r.http.Shutdown(ctx); err != nil {
-		return r.http.Close()
-	}
+	<-ctx.Done()
 	return nil
 }
 
@@ -289,10 +198,10 @@ func (r *Relay) Shutdown(ctx context.Context) error {
 	default:
 		return r.Close()
 	}
-	err := r.engine.Drain(ctx, engine.DrainConfig{})
+	err := r.data.Drain(ctx, engine.DrainConfig{})
 	if err == nil {
 		select {
-		case <-r.ended:
+		case <-r.parts.Ended():
 			return nil
 		case <-ctx.Done():
 			err = ctx.Err()
@@ -304,32 +213,8 @@ func (r *Relay) Shutdown(ctx context.Context) error {
 // Close stops Run and waits until it has returned, or releases what New opened, and closes
 // Config.Listener. It may be called more than once.
 func (r *Relay) Close() error {
-	if r == nil || r.stop == nil { // New has not made it.
+	if r == nil || r.parts == nil { // New has not made it.
 		return nil
 	}
-	first := false
-	r.began.Do(func() { first = true })
-	r.once.Do(func() { close(r.stop) })
-	if !first {
-		<-r.ended
-		return nil
-	}
-	defer close(r.ended)
-	err := r.release()
-	if r.cfg.Listener != nil {
-		err = errors.Join(err, r.cfg.Listener.Close())
-	}
-	return err
-}
-
-func (r *Relay) release() (err error) {
-	for _, c := range []struct {
-		open bool
-		io.Closer
-	}{{r.engine != nil, r.engine}, {r.sessions != nil, r.sessions}, {r.dir != nil, r.dir}} {
-		if c.open {
-			err = errors.Join(err, c.Close())
-		}
-	}
-	return err
+	return r.parts.Close()
 }

@@ -85,7 +85,7 @@ func (d dialler) presented(host, name string) (*x509.Certificate, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	dialer := tls.Dialer{Config: &tls.Config{ServerName: name, RootCAs: d.pool}}
-	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(d.api.addr().Port()))))
+	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(d.apiAddr().Port()))))
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (d dialler) awaits(t *testing.T, name string) (c *x509.Certificate) {
 }
 
 func (d dialler) urlAt(name string) string {
-	return "https://" + net.JoinHostPort(name, strconv.Itoa(int(d.api.addr().Port())))
+	return "https://" + net.JoinHostPort(name, strconv.Itoa(int(d.apiAddr().Port())))
 }
 
 // TestACMECertificates: certificates for names and addresses of both families are obtained without a request
@@ -165,7 +165,7 @@ func TestACMECertificates(t *testing.T) {
 				first[name] = x
 			}
 			for _, name := range []string{"other.example.org", "x"} {
-				if x, err := d.presented(d.api.addr().Addr().String(), name); err == nil {
+				if x, err := d.presented(d.apiAddr().Addr().String(), name); err == nil {
 					t.Errorf("%s is shown %v", name, x.DNSNames)
 				}
 			}

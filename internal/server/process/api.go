@@ -20,15 +20,17 @@ import (
 	"github.com/ferryrelay/ferry/internal/base/urlpath"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/net/connlimit"
+	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
+	"github.com/ferryrelay/ferry/internal/server/web"
 )
 
 // apiServer serves the port of the API: its calls, and WebSockets at the root. Its fields are fixed by
 // newAPIServer, except for last.
 type apiServer struct {
-	web       *web
+	web       *web.Server
 	mode      Mode
 	service   *alloc.Service // nil: WebSockets alone
 	players   *players
@@ -67,18 +69,16 @@ func newAPIServer(o *Options, cfg apiConfig, service *alloc.Service, stream *eve
 	if cfg.websocket != nil {
 		handler = withWebSocket(handler, cfg.websocket)
 	}
-	s.web = newWeb(cfg.listener, handler, cfg.secure, o.Logger, cfg.accepting.config(o.Logger))
+	s.web = web.New(sock.NewRetryListener(cfg.listener, cfg.accepting.config(o.Logger)), handler, cfg.secure, o.Logger)
 	if o.Mode != Dev {
-		s.web.listener = connlimit.Listen(s.web.listener, connLimits(c, &s.rejected, o.Logger))
-		s.web.server.IdleTimeout, s.web.linger = proxyIdleTimeout, lingerFor
+		s.web.Listener = connlimit.Listen(s.web.Listener, connLimits(c, &s.rejected, o.Logger))
+		s.web.HTTP.IdleTimeout, s.web.Linger = proxyIdleTimeout, lingerFor
 	}
 	if c.ProxyProtocol {
-		s.web.listener = websocket.ProxyListener(s.web.listener, proxyConfig(c, &s.rejected))
+		s.web.Listener = websocket.ProxyListener(s.web.Listener, proxyConfig(c, &s.rejected))
 	}
 	return s, nil
 }
-
-func (s *apiServer) addr() netip.AddrPort { return s.web.addr() }
 
 // handler returns the handler of calls for these settings, with the policy that the players have
 // planned. It continues the counters of its predecessor.

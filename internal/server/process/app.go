@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/base/parts"
 	"github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/events"
@@ -68,8 +69,8 @@ type Options struct {
 // mode does not have is nil.
 type App struct {
 	opts     Options
-	life     lifetime
-	parts    group
+	began    time.Time // when the process did
+	parts    *parts.Group
 	settings *settings
 	relay    *localRelay
 	api      *apiServer
@@ -77,14 +78,6 @@ type App struct {
 	frontEnd *frontEnd // of a fleet, for an API
 	operator *operatorServer
 	handover *handover
-}
-
-type lifetime struct {
-	began time.Time // when the process did
-	ran   atomic.Bool
-	quit  context.Context // ends by stop
-	stop  context.CancelFunc
-	done  chan struct{} // closed when Run has returned
 }
 
 // New checks the options and opens all listeners. Nothing runs before Run. An App that
@@ -98,8 +91,7 @@ func New(o Options) (*App, error) {
 		o.Logger.Warn(w)
 	}
 	o.Logger = slog.New(console.NewLog(o.Logger.Handler()))
-	a := &App{opts: o, life: lifetime{began: time.Now(), done: make(chan struct{})}}
-	a.life.quit, a.life.stop = context.WithCancel(context.Background())
+	a := &App{opts: o, began: time.Now(), parts: parts.NewGroup()}
 	open, err := openPorts(&o)
 	if err == nil {
 		err = a.build(open)
@@ -122,30 +114,30 @@ func (a *App) build(open ports) error {
 		return err
 	}
 	if audit.file != nil {
-		a.parts.add(audit.file.part())
+		a.parts.Add(parts.Open("audit", audit.file.close))
 	}
 	certificates, err := newCertificates(&o.Config, mode, o.Logger)
 	if err != nil {
 		return err
 	}
 	if certificates != nil {
-		a.parts.addTasks(certificates.run)
+		a.parts.AddTasks(certificates.run)
 	}
 	port := newAdminPort(o, open[adminFile], certificates, accepting)
-	a.parts.add(port.web.part("admin"))
+	a.parts.Add(port.web.Part("admin"))
 	callers, err := newPlayers(&o.Config, mode, o.Logger)
 	if err != nil {
 		return err
 	}
-	a.parts.add(part{name: "players", run: callers.closeAfter})
-	a.parts.addTasks(callers.run)
+	a.parts.Add(parts.Open("players", callers.close))
+	a.parts.AddTasks(callers.run)
 	var stores *redisstore.Stores
 	if mode.isFleetMember() {
-		var p part
+		var p parts.Part
 		if stores, p, err = newStores(o); err != nil {
 			return err
 		}
-		a.parts.add(p)
+		a.parts.Add(p)
 	}
 	from, err := newTakeover(o.Parent, stream, o.Logger)
 	if err != nil {
@@ -163,7 +155,7 @@ func (a *App) build(open ports) error {
 		past = history.New(history.Config{Directory: directory, Logger: o.Logger})
 	}
 	ready := &readiness{drain: drain, store: stores}
-	a.handover = newHandover(o, from, a.relay, open, ready, a.life.stop)
+	a.handover = newHandover(o, from, a.relay, open, ready, a.parts.Stop)
 	if a.relay != nil {
 		a.addRelay(callers)
 	}
@@ -171,18 +163,18 @@ func (a *App) build(open ports) error {
 	if err != nil {
 		return err
 	}
-	a.parts.add(part{name: "bans", run: bans.Run})
-	self := self{opts: o, since: a.life.began, ready: ready, url: open.url(apiFile, hasTLS(&o.Config))}
+	a.parts.Add(parts.Part{Name: "bans", Run: bans.Run})
+	self := self{opts: o, since: a.began, ready: ready, url: open.url(apiFile, hasTLS(&o.Config))}
 	if mode == API {
 		if a.frontEnd, err = newFrontEnd(o, stores, self.announcement); err != nil {
 			return err
 		}
-		a.frontEnd.addTo(&a.parts)
+		a.frontEnd.addTo(a.parts)
 	}
 	if l := open[apiFile]; l != nil {
 		use := apiConfig{listener: l, secure: certificates.tls(), accepting: accepting, admission: newAdmission(callers, bans, a.relay, stores)}
 		if a.relay != nil {
-			use.websocket = a.relay.websocket
+			use.websocket = a.relay.engine.WebSocket
 		}
 		if stores != nil {
 			use.limiter = stores
@@ -194,7 +186,7 @@ func (a *App) build(open ports) error {
 		if a.api, err = newAPIServer(o, use, service, stream); err != nil {
 			return err
 		}
-		a.parts.add(a.api.web.part("api"))
+		a.parts.Add(a.api.web.Part("api"))
 	}
 	return a.buildOperator(port, audit, stream, &status{
 		self: self, settings: a.settings, certificates: certificates, accepting: accepting, players: callers, bans: bans,
@@ -208,18 +200,18 @@ func (a *App) buildOperator(port *adminPort, audit *audit, stream *events.Stream
 	if err != nil {
 		return err
 	}
-	a.parts.addTasks(func(ctx context.Context) { page.Run(ctx) })
+	a.parts.AddTasks(func(ctx context.Context) { page.Run(ctx) })
 	if a.opts.Mode == Relay {
 		if a.member, err = newMember(s, page.Summary); err != nil {
 			return err
 		}
-		a.member.addTo(&a.parts)
+		a.member.addTo(a.parts)
 	}
 	m := newMetrics(s, a.member)
 	if a.operator, err = newOperatorServer(port, audit, s, page, m, a.handover); err != nil {
 		return err
 	}
-	a.parts.add(part{name: "readiness", run: func(ctx context.Context) error { return a.runReady(ctx, s.self.ready, stream) }})
+	a.parts.Add(parts.Part{Name: "readiness", Run: func(ctx context.Context) error { return a.runReady(ctx, s.self.ready, stream) }})
 	a.subscribe(stream, s, page, m)
 	a.prepareReload(s, audit)
 	return nil
@@ -235,7 +227,7 @@ func (a *App) subscribe(e *events.Stream, s *status, page *console.Console, m *m
 	if a.opts.Mode == Dev {
 		d := devlog.New(a.opts.Logger)
 		d.Subscribe(e)
-		a.parts.addTasks(func(ctx context.Context) { d.Run(ctx, a.relay.engine.Stats, a.relay.dtls.Stats) })
+		a.parts.AddTasks(func(ctx context.Context) { d.Run(ctx, a.relay.engine.Stats, a.relay.engine.DTLS.Stats) })
 	}
 	s.history.Subscribe(e)
 	if a.relay != nil {
@@ -299,9 +291,9 @@ func newMetrics(s *status, m *member) *metrics.Metrics {
 		Process: s.metrics, Players: s.players.stats, Version: o.Version, Revision: o.Revision, GoVersion: o.GoVersion,
 	}
 	if r := s.relay; r != nil {
-		cfg.Stats, cfg.Usage, cfg.DTLS = r.engine.Stats, r.usage.latest, r.dtls.Stats
-		if r.websocket != nil {
-			cfg.WebSocket = r.websocket.Stats
+		cfg.Stats, cfg.Usage, cfg.DTLS = r.engine.Stats, r.usage.latest, r.engine.DTLS.Stats
+		if r.engine.WebSocket != nil {
+			cfg.WebSocket = r.engine.WebSocket.Stats
 		}
 	}
 	if s.store != nil {
@@ -322,16 +314,16 @@ func newMetrics(s *status, m *member) *metrics.Metrics {
 // addRelay adds the parts of the relay, and what keeps a record of it.
 func (a *App) addRelay(callers *players) {
 	r, h := a.relay, a.handover
-	a.parts.add(part{name: "hand-over", run: h.run})
-	a.parts.add(part{name: "session file", run: h.endSessions, free: r.closeSessionFile})
-	a.parts.add(part{
-		name: "relay", ready: r.engine.Ready(), free: r.engine.Close,
-		run: func(ctx context.Context) error { return r.run(ctx, h.endRelay) },
+	a.parts.Add(parts.Part{Name: "hand-over", Run: h.run})
+	a.parts.Add(parts.Part{Name: "session file", Run: h.endSessions})
+	a.parts.Add(parts.Part{
+		Name: "relay", Ready: r.engine.Ready(), Free: r.engine.Close,
+		Run: func(ctx context.Context) error { return r.run(ctx, h.endRelay) },
 	})
-	a.parts.add(part{name: "usage", run: r.usage.run})
-	a.parts.addTasks(r.watch, r.history.Run, h.readHistory)
+	a.parts.Add(parts.Part{Name: "usage", Run: r.usage.run})
+	a.parts.AddTasks(r.watch, r.history.Run, h.readHistory)
 	if a.opts.Mode.hasAPI() {
-		a.parts.addTasks(func(ctx context.Context) {
+		a.parts.AddTasks(func(ctx context.Context) {
 			callers.rates.run(ctx, callers.hasBandwidthQuotas, r.engine.Private().Projects)
 		})
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/internal/base/parts"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
@@ -89,13 +90,13 @@ func TestLifecycles(t *testing.T) {
 	t.Run("relay dies", func(t *testing.T) {
 		r := start(t, options(local(), Serve))
 		r.relay.engine.Close()
-		if err := <-r.ended; !errors.Is(err, errEnded) || !strings.Contains(err.Error(), "relay") {
+		if err := <-r.ended; !errors.Is(err, parts.ErrEnded) || !strings.Contains(err.Error(), "relay") {
 			t.Errorf("Run: %v", err)
 		}
 	})
 	t.Run("listener dies", func(t *testing.T) {
 		r := start(t, options(local(), Serve))
-		r.api.web.listener.Close()
+		r.api.web.Listener.Close()
 		if err := <-r.ended; !errors.Is(err, net.ErrClosed) || !strings.Contains(err.Error(), "api") {
 			t.Errorf("Run: %v", err)
 		}
@@ -256,7 +257,7 @@ func fetch(t *testing.T, url string) (status int, body string) {
 func TestCallUnderWay(t *testing.T) {
 	t.Parallel()
 	r := start(t, options(local(), Dev))
-	conn, err := net.Dial("tcp", r.api.addr().String())
+	conn, err := net.Dial("tcp", r.apiAddr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

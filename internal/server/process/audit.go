@@ -64,11 +64,6 @@ func (f *auditFile) reopen() error {
 	return nil
 }
 
-func (f *auditFile) part() part {
-	run := func(ctx context.Context) error { <-ctx.Done(); return f.close() }
-	return part{name: "audit", run: run, free: f.close}
-}
-
 func (f *auditFile) prepare(*config.Config, []string) (apply, error) {
 	return func(_ context.Context, done *operator.ReloadResult) error {
 		if err := f.reopen(); err != nil {

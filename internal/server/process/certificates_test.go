@@ -71,7 +71,7 @@ func TestBadCertificates(t *testing.T) {
 				testkit.Eventually(t, "it is logged", func() bool {
 					return strings.Contains(log.String(), "level=ERROR") && strings.Contains(log.String(), bad.text)
 				})
-				conn, _, err := ws.Dial(t.Context(), fmt.Sprintf("wss://%s/", r.api.addr()),
+				conn, _, err := ws.Dial(t.Context(), fmt.Sprintf("wss://%s/", r.apiAddr()),
 					&ws.DialOptions{HTTPClient: clientThatTrusts(t, c.TLSCert, "relay.example.org")})
 				if err == nil {
 					conn.CloseNow()

@@ -10,7 +10,6 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/server/advertised"
 	"github.com/ferryrelay/ferry/internal/server/config"
 )
 
@@ -234,20 +233,20 @@ func isPublic(ip netip.Addr) bool {
 	return ip.IsGlobalUnicast() && !ip.IsPrivate() && !shared.Contains(ip)
 }
 
-// advertised returns the relay with its endpoints, which refuses reservations when memory is short. The port
-// of the API is at api, invalid if there is none.
-func (r *localRelay) advertised(api netip.AddrPort) (advertised.Relay, error) {
-	addrs, err := advertise(r.engine.Addrs(), r.opts.Config.Advertise, ownAddresses(r.opts.Mode))
+// endpointsAt returns the endpoints of a relay that listens there, and logs them. The port of the API is at api,
+// invalid if there is none.
+func endpointsAt(o *Options, listen []netip.AddrPort, api netip.AddrPort) ([]alloc.ServerEndpoint, error) {
+	addrs, err := advertise(listen, o.Config.Advertise, ownAddresses(o.Mode))
 	if err != nil {
-		return advertised.Relay{}, err
+		return nil, err
 	}
 	// Regions have one address for QoS probes and one URL, the first.
 	slices.SortStableFunc(addrs, func(x, y netip.AddrPort) int { return family(x.Addr()) - family(y.Addr()) })
-	relay := advertised.Relay{Server: r.engine, HasRoom: r.hasMemory, Endpoints: endpoints(&r.opts.Config, addrs, api)}
+	all := endpoints(&o.Config, addrs, api)
 	var texts []string
-	for _, e := range relay.Endpoints {
+	for _, e := range all {
 		texts = append(texts, e.ConnectionType+"://"+net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))))
 	}
-	r.opts.Logger.Info("endpoints for players", "endpoints", texts)
-	return relay, nil
+	o.Logger.Info("endpoints for players", "endpoints", texts)
+	return all, nil
 }

@@ -103,7 +103,7 @@ func silent(t *testing.T, ip string) uint16 {
 func (r running) playAcross(t *testing.T, token, callee string, family int) (over string, took time.Duration) {
 	t.Helper()
 	calls := r.caller(token)
-	calls.BaseURL = "http://" + net.JoinHostPort(callee, strconv.Itoa(int(r.api.addr().Port())))
+	calls.BaseURL = "http://" + net.JoinHostPort(callee, strconv.Itoa(int(r.apiAddr().Port())))
 	allocation, err := calls.Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/base/parts"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/internal/fleet/redisstore"
@@ -72,10 +73,10 @@ func newFrontEnd(o *Options, store *redisstore.Stores, own func() placement.APIP
 	return f, err
 }
 
-func (f *frontEnd) addTo(g *group) {
-	g.add(part{name: "dialer", run: f.dialer.Run})
-	g.add(part{name: "fleet", run: f.fleet.Run})
-	g.add(part{name: "processes", run: f.others.run})
+func (f *frontEnd) addTo(g *parts.Group) {
+	g.Add(parts.Part{Name: "dialer", Run: f.dialer.Run})
+	g.Add(parts.Part{Name: "fleet", Run: f.fleet.Run})
+	g.Add(parts.Part{Name: "processes", Run: f.others.run})
 }
 
 // newService completes the configuration with the fleet.
@@ -437,10 +438,10 @@ func readPassword(setting, file string) (string, error) {
 
 // newStores creates the clients of the stores, and the signer of what they write. It opens
 // no connection. Only the admin pages stop after them, since relays deregister in the store.
-func newStores(o *Options) (*redisstore.Stores, part, error) {
+func newStores(o *Options) (*redisstore.Stores, parts.Part, error) {
 	configs, err := storeConfigs(&o.Config, o.Mode, o.Logger)
 	if err != nil {
-		return nil, part{}, err
+		return nil, parts.Part{}, err
 	}
 	var relay alloc.RelayID
 	if o.Mode == Relay {
@@ -448,7 +449,7 @@ func newStores(o *Options) (*redisstore.Stores, part, error) {
 	}
 	signer, err := rpc.NewSigner(clusterFiles(&o.Config), relay)
 	if err != nil {
-		return nil, part{}, err
+		return nil, parts.Part{}, err
 	}
 	var all []*redisstore.Store
 	for _, cfg := range configs {
@@ -458,7 +459,7 @@ func newStores(o *Options) (*redisstore.Stores, part, error) {
 		}
 		store, err := redisstore.New(cfg)
 		if err != nil {
-			return nil, part{}, errors.Join(fmt.Errorf("store: %w", err), redisstore.NewStores(all...).Close())
+			return nil, parts.Part{}, errors.Join(fmt.Errorf("store: %w", err), redisstore.NewStores(all...).Close())
 		}
 		all = append(all, store)
 	}
@@ -469,7 +470,7 @@ func newStores(o *Options) (*redisstore.Stores, part, error) {
 		reloading.Go(func() { signer.Run(ctx) })
 		return errors.Join(stores.Run(ctx), stores.Close())
 	}
-	return stores, part{name: "store", run: run, free: stores.Close}, nil
+	return stores, parts.Part{Name: "store", Run: run, Free: stores.Close}, nil
 }
 
 // checkRegions returns an error if a store contradicts what the settings of this process say of regions.

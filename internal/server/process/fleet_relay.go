@@ -14,13 +14,13 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/base/parts"
 	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
 	"github.com/ferryrelay/ferry/internal/privateapi"
-	"github.com/ferryrelay/ferry/internal/server/advertised"
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/players/quota"
@@ -51,24 +51,24 @@ func newMember(s *status, summary func() operator.Summary) (_ *member, err error
 	m.node = placement.Node{
 		Relay: o.Identity.Relay, Boot: r.restart.boot,
 		Region: c.Region, Description: cmp.Or(c.RegionDescription, c.Region),
-		QoSAddress: advertised.Region("", r.players.Endpoints).QoSAddress, Endpoints: r.players.Endpoints,
+		QoSAddress: r.engine.Region().QoSAddress, Endpoints: r.engine.Endpoints,
 		Version: o.Version, Capabilities: placement.Capabilities(), RecoverFor: c.RecoverFor,
 	}
 	if m.announcer, err = placement.NewAnnouncer(placement.AnnouncerConfig{
 		Registry: store.Registry, Directory: store.Directory, Node: m.announcement, OnLost: m.onHostLost, Logger: o.Logger,
-		OnMoveRefused: func(host proto.AllocationID) { endUnreachableHost(r.engine, o.Logger, host) },
+		OnMoveRefused: func(host proto.AllocationID) { endUnreachableHost(r.engine.Server, o.Logger, host) },
 	}); err != nil {
 		return nil, err
 	}
 	pages := s.relayConfig()
 	pages.Summary = summary
 	if m.cluster, err = rpc.NewServer(rpc.Config{
-		Addr: c.Cluster.AddrPort, Relay: placement.NewLocal(r.players, m.announcer), Operator: clusterOperator{r, admin.RelayPages(pages)},
+		Addr: c.Cluster.AddrPort, Relay: placement.NewLocal(r.engine, m.announcer), Operator: clusterOperator{r, admin.RelayPages(pages)},
 		ID: o.Identity.Relay, Files: clusterFiles(c), Logger: o.Logger,
 	}); err != nil {
 		return nil, bindError("cluster", "tcp", c.Cluster.AddrPort, err)
 	}
-	if m.node.Control, err = controlAddress(c.ClusterAdvertise, m.cluster.Addr(), r.players.Endpoints); err != nil {
+	if m.node.Control, err = controlAddress(c.ClusterAdvertise, m.cluster.Addr(), r.engine.Endpoints); err != nil {
 		return nil, errors.Join(err, m.cluster.Close())
 	}
 	o.Logger.Info("control address for API processes", "control", m.node.Control, "relay", o.Identity.Relay.String())
@@ -78,17 +78,16 @@ func newMember(s *status, summary func() operator.Summary) (_ *member, err error
 
 // addTo adds the parts of the member. The relay stops after both, so that it is removed from the store
 // first and gets no new hosts.
-func (m *member) addTo(g *group) {
-	g.add(part{name: "cluster", run: m.cluster.Run, free: m.cluster.Close})
-	g.add(part{name: "announcer", run: m.announcer.Run})
-	g.addTasks(m.reportUsage)
+func (m *member) addTo(g *parts.Group) {
+	g.Add(parts.Part{Name: "cluster", Run: m.cluster.Run, Free: m.cluster.Close})
+	g.Add(parts.Part{Name: "announcer", Run: m.announcer.Run})
+	g.AddTasks(m.reportUsage)
 }
 
 func (m *member) restore() {
 	for _, kept := range m.relay.engine.Private().KeptCodes() {
 		m.announcer.HostReturned(kept.Host, kept.Tenant)
 		m.announcer.KeepCode(kept.Host, kept.Code)
-		m.relay.history.KeepCode(kept.Host, kept.Code)
 	}
 }
 

@@ -141,7 +141,7 @@ func TestFleet(t *testing.T) {
 	testkit.NoProblemWithin(t, time.Minute, "all processes are listed", func() string {
 		all, err := first.operator.status.nodes(t.Context(), operator.Load{})
 		n := all.Nodes
-		if err != nil || len(n) != 4 || n[0].Role != "api" || n[1].Role != "api" || n[1].API != second.api.web.url() || n[1].State != "ready" ||
+		if err != nil || len(n) != 4 || n[0].Role != "api" || n[1].Role != "api" || n[1].API != second.URL() || n[1].State != "ready" ||
 			n[2].Region != "eu" || n[2].Since.IsZero() || n[2].Matches != 1 || n[2].Allocations != 2 {
 			return fmt.Sprintf("%+v, %v", all, err)
 		}

@@ -35,7 +35,7 @@ func callOnce(c *http.Client, url string) (closes bool, err error) {
 // one, so that a proxy's calls are not lost with connections that close under them.
 func TestLastCalls(t *testing.T) {
 	t.Parallel()
-	r := startChanged(t, options(local(), Serve), func(a *App) { a.api.web.linger = testkit.WaitLimit })
+	r := startChanged(t, options(local(), Serve), func(a *App) { a.api.web.Linger = testkit.WaitLimit })
 	const clients = 8
 	called := make(chan struct{}, clients)
 	var all sync.WaitGroup
@@ -72,16 +72,19 @@ func TestIdleConnections(t *testing.T) {
 	t.Parallel()
 	linger := make(chan time.Duration, 1)
 	r := startChanged(t, options(local(), Serve), func(a *App) {
-		linger <- a.api.web.linger
-		a.api.web.linger = testkit.WaitLimit
+		linger <- a.api.web.Linger
+		a.api.web.Linger = testkit.WaitLimit
 	})
 	if l := <-linger; l != lingerFor {
 		t.Errorf("it lingers for %v", l)
 	}
 	idle := keepOpen(t, r)
 	r.cancel()
-	testkit.Eventually(t, "it stops", r.api.web.stopping.Load)
 	c := &http.Client{Transport: new(http.Transport), Timeout: testkit.WaitLimit}
+	testkit.Eventually(t, "it stops", func() bool {
+		closes, err := callOnce(c, r.URL())
+		return err != nil || closes
+	})
 	if closes, err := callOnce(c, r.URL()); err != nil || !closes {
 		t.Errorf("a new connection: %v, it closes: %v", err, closes)
 	}
@@ -95,7 +98,7 @@ func TestIdleConnections(t *testing.T) {
 		t.Error(err)
 	}
 
-	quick := startChanged(t, options(local(), Serve), func(a *App) { a.api.web.linger = time.Millisecond })
+	quick := startChanged(t, options(local(), Serve), func(a *App) { a.api.web.Linger = time.Millisecond })
 	keepOpen(t, quick)
 	quick.cancel()
 	if err := <-quick.ended; err != nil {
@@ -106,7 +109,7 @@ func TestIdleConnections(t *testing.T) {
 // keepOpen returns a connection to the API that has brought a call.
 func keepOpen(t *testing.T, r running) net.Conn {
 	t.Helper()
-	c, err := net.Dial("tcp", r.api.addr().String())
+	c, err := net.Dial("tcp", r.apiAddr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,6 +53,8 @@ type running struct {
 
 func (r running) Stats() engine.Stats { return r.relay.stats() }
 
+func (r running) apiAddr() netip.AddrPort { return r.handover.ports.addr(apiFile) }
+
 func start(t testing.TB, o Options) running {
 	t.Helper()
 	return startChanged(t, o, func(*App) {})

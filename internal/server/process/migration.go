@@ -8,7 +8,6 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/server/events"
-	"github.com/ferryrelay/ferry/internal/server/operator/history"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -17,23 +16,8 @@ import (
 type localCodes struct {
 	alloc.Store
 	relay     *engine.Server
-	directory *history.Directory
 	log       *slog.Logger
 	migrating migratingHosts
-}
-
-func newLocalCodes(relay *engine.Server, d *history.Directory, log *slog.Logger) *localCodes {
-	c := &localCodes{Store: alloc.NewMemoryStore(), relay: relay, directory: d, log: log}
-	c.restore(nil)
-	return c
-}
-
-func (c *localCodes) restore(migrating []migratingCode) {
-	for _, kept := range c.relay.Private().KeptCodes() {
-		_, _ = c.Store.MoveCode(context.Background(), kept.Tenant, kept.Code, kept.Host, kept.Host)
-		c.directory.KeepCode(kept.Host, kept.Code)
-	}
-	c.migrating.restore(c.Store, migrating)
 }
 
 // MoveCode implements alloc.Store, and ends a host to which no code can lead.

@@ -9,9 +9,8 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/server/advertised"
+	"github.com/ferryrelay/ferry/internal/server/dataplane"
 	"github.com/ferryrelay/ferry/internal/server/events"
-	"github.com/ferryrelay/ferry/internal/server/operator/history"
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
@@ -49,7 +48,7 @@ func testNotices(t *testing.T, taken bool) {
 		Timeouts: engine.Timeouts{Idle: 5 * time.Minute}, // Players of a slow machine stay.
 	})
 	codes := &countedCodes{localCodes: &localCodes{
-		Store: alloc.NewMemoryStore(), relay: r.Server, directory: history.NewDirectory(), log: slog.New(slog.DiscardHandler),
+		Store: alloc.NewMemoryStore(), relay: r.Server, log: slog.New(slog.DiscardHandler),
 	}}
 	var binds, ends, migrations atomic.Int32
 	stream.Bind.Subscribe(func(engine.BindEvent) { binds.Add(1) })
@@ -57,7 +56,7 @@ func testNotices(t *testing.T, taken bool) {
 	stream.Migrate.Subscribe(func(engine.MigrateEvent) { migrations.Add(1) })
 	codes.subscribe(&stream)
 	service, err := alloc.NewService(alloc.ServiceConfig{
-		Relay: advertised.Relay{Server: r.Server}, Store: codes, Regions: []alloc.Region{{ID: "home"}}, HostMigration: true,
+		Relay: &dataplane.Relay{Server: r.Server}, Store: codes, Regions: []alloc.Region{{ID: "home"}}, HostMigration: true,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/console"
 	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
+	"github.com/ferryrelay/ferry/internal/server/web"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -32,7 +33,7 @@ const (
 
 // adminPort is the operator's port. It serves pages, which a reload replaces.
 type adminPort struct {
-	web   *web
+	web   *web.Server
 	pages swapHandler // by the settings in force
 }
 
@@ -63,12 +64,12 @@ func newAdminPort(o *Options, l *net.TCPListener, certificates *certificates, a 
 	accept := a.config(o.Logger)
 	accept.Reserve = true
 	p := new(adminPort)
-	p.web = newWeb(l, closeReserved(&p.pages), secure, o.Logger, accept)
-	p.web.server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+	p.web = web.New(sock.NewRetryListener(l, accept), closeReserved(&p.pages), secure, o.Logger)
+	p.web.HTTP.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		return context.WithValue(ctx, reservedKey{}, sock.IsReserved(conn))
 	}
 	if !c.Admin.Addr().Unmap().IsLoopback() {
-		p.web.listener = connlimit.Listen(p.web.listener, connlimit.Limits{
+		p.web.Listener = connlimit.Listen(p.web.Listener, connlimit.Limits{
 			Total: adminConnections, PerAddress: adminAddressConnections,
 		})
 	}
@@ -171,7 +172,7 @@ func newOperatorServer(p *adminPort, audit *audit, now *status, page *console.Co
 func (s *status) relayConfig() *admin.RelayConfig {
 	r, o := s.relay, s.self.opts
 	return &admin.RelayConfig{
-		Title: "ferry " + o.Version, Engine: relayPages{r.engine, r.usage}, History: s.history, Timeline: s.history.Timeline(),
+		Title: "ferry " + o.Version, Engine: relayPages{r.engine.Server, r.usage}, History: s.history, Timeline: s.history.Timeline(),
 		Capture: captureOf(r, s.settings), FastPath: r.fastPath, Since: s.self.since, UsageSince: r.usage.since, Logger: o.Logger,
 		Affected: func(ctx context.Context, b operator.Ban) (operator.Affected, error) { return s.bans.Affected(ctx, &b) },
 	}

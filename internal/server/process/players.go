@@ -94,9 +94,9 @@ func newBans(o *Options, r *localRelay, stores *redisstore.Stores, s *settings) 
 		},
 	}
 	if r != nil {
-		cfg.Relay = r.engine
-		if r.websocket != nil {
-			cfg.WebSocket = r.websocket
+		cfg.Relay = r.engine.Server
+		if r.engine.WebSocket != nil {
+			cfg.WebSocket = r.engine.WebSocket
 		}
 	}
 	if stores != nil {
@@ -191,9 +191,8 @@ func (p *players) run(ctx context.Context) {
 	}
 }
 
-// closeAfter releases the admission program when ctx ends, which is after the last call.
-func (p *players) closeAfter(ctx context.Context) error {
-	<-ctx.Done()
+// close releases the admission program, after the last call.
+func (p *players) close() error {
 	if a := p.policy.Load().admission; a != nil {
 		a.Close()
 	}

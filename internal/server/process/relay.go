@@ -19,12 +19,13 @@ import (
 	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/engine/fastpath"
 	"github.com/ferryrelay/ferry/engine/websocket"
+	"github.com/ferryrelay/ferry/internal/base/parts"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/privateapi"
-	"github.com/ferryrelay/ferry/internal/server/advertised"
 	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/dataplane"
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/host/foreign"
 	"github.com/ferryrelay/ferry/internal/server/host/machine"
@@ -40,16 +41,12 @@ type localRelay struct {
 	opts   *Options
 	events *events.Stream
 
-	engine         *engine.Server
-	players        advertised.Relay // the engine with what players reach
+	engine         *dataplane.Relay
 	history        *history.History
 	usage          *usageKeeper
 	codes          *localCodes // nil: a fleet has them
 	drain          *drainer
-	dtls           *dtls.Records
-	websocket      *websocket.Transport // nil: no WebSocket
-	fastPath       privateapi.FastPath  // nil: there is none
-	sessionFile    *dtls.SessionFile    // nil: there is none
+	fastPath       privateapi.FastPath // nil: there is none
 	processors     *processors
 	memory         *memory.Guard // nil: not watched
 	foreign        *foreign.Watch
@@ -93,51 +90,66 @@ func newLocalRelay(o *Options, stream *events.Stream, d *history.Directory, p *p
 			stream.Code.Publish(e)
 		}
 	}
-	if err := r.addTransports(&cfg); err != nil {
-		return nil, err
-	}
 	if o.Fresh || o.Mode == Dev {
 		cfg.Recovery.Window = -1
 	}
 	r.restart.boot, r.recoverFor = identity.Boot, cfg.Recovery.Window
 	cfg.Recovery.StateFile, cfg.Private.OnStateError, cfg.Private.OnStateComplete = o.StateFile, r.onStateError, r.onStateComplete
-	if r.engine, err = r.newEngine(cfg, identity); err != nil {
-		return nil, errors.Join(udpError(cfg.Listen, err), r.closeSessionFile())
+	r.addFastPath(&cfg)
+	data := dataplane.Config{
+		Engine: cfg, Identity: identity, DTLS: &dtls.Config{MaxSessions: o.Config.MaxDTLSSessions}, HasRoom: r.hasMemory, Logger: o.Logger,
+		Endpoints: func(listen []netip.AddrPort) ([]alloc.ServerEndpoint, error) { return endpointsAt(o, listen, api) },
+	}
+	if o.Config.WebSocket {
+		w := websocketConfig(&o.Config, o.Mode)
+		data.WebSocket = &w
+	}
+	if o.Config.RecoverFor > 0 {
+		data.SessionFile = o.SessionFile
+	}
+	if r.engine, err = dataplane.New(data); err != nil {
+		return nil, udpError(cfg.Listen, err)
 	}
 	r.logStateReport()
-	if r.players, err = r.advertised(api); err != nil {
-		return nil, errors.Join(err, r.engine.Close(), r.closeSessionFile())
-	}
-	r.drain = &drainer{relay: r.engine, defaults: drainDefaults(&o.Config), changes: &stream.Drain, log: o.Logger}
+	r.drain = &drainer{relay: r.engine.Server, defaults: drainDefaults(&o.Config), changes: &stream.Drain, log: o.Logger}
 	r.foreign = foreign.NewWatch(r.engine.Addrs(), o.Logger)
 	r.history = history.New(history.Config{
-		Directory: d, Relay: r.engine, MaxContent: o.Config.MaxContent, RecoverFor: r.recoverFor, Logger: o.Logger,
+		Directory: d, Relay: r.engine.Server, MaxContent: o.Config.MaxContent, RecoverFor: r.recoverFor, Logger: o.Logger,
 	})
 	r.usage = newUsageKeeper(o.UsageFile, time.Now(), r.engine, o.Logger)
 	if from == nil { // else another process still writes the file
 		if err := r.usage.load(); err != nil {
-			return nil, errors.Join(err, r.engine.Close(), r.closeSessionFile())
+			return nil, errors.Join(err, r.engine.Close())
 		}
 	}
 	if o.Mode.hasAPI() {
-		r.codes = newLocalCodes(r.engine, d, o.Logger)
+		r.codes = &localCodes{Store: alloc.NewMemoryStore(), relay: r.engine.Server, log: o.Logger}
 	}
+	r.restoreCodes()
 	return r, nil
 }
 
-func (r *localRelay) newEngine(cfg engine.Config, identity engine.Identity) (*engine.Server, error) {
-	c := &r.opts.Config
-	if c.XDP == "off" {
-		return engine.New(cfg, identity)
+// restoreCodes keeps the join codes of the run before.
+func (r *localRelay) restoreCodes() {
+	for _, kept := range r.engine.Private().KeptCodes() {
+		r.history.KeepCode(kept.Host, kept.Code)
 	}
-	fast := fastPathConfig(c)
+	if r.codes != nil {
+		r.engine.RestoreCodes(r.codes.Store)
+	}
+}
+
+func (r *localRelay) addFastPath(to *engine.Config) {
+	if r.opts.Config.XDP == "off" {
+		return
+	}
+	fast := fastPathConfig(&r.opts.Config)
 	fast.Logger = r.opts.Logger
 	if h := r.opts.Parent; h != nil {
 		fast.Link = func(ifindex int) *os.File { return h.Take(xdpName(ifindex)) }
 	}
 	path := fastpath.New(fast)
-	r.fastPath, cfg.FastPath = path.Private(), path
-	return engine.New(cfg, identity)
+	r.fastPath, to.FastPath = path.Private(), path
 }
 
 func fastPathConfig(c *config.Config) fastpath.Config {
@@ -146,10 +158,9 @@ func fastPathConfig(c *config.Config) fastpath.Config {
 
 // newService completes the configuration with this relay alone.
 func (r *localRelay) newService(cfg alloc.ServiceConfig, s *settings) (*alloc.Service, error) {
-	cfg.Relay, cfg.Store, cfg.KeepCode = r.players, r.codes, r.engine.Private().KeepCode
+	cfg.Store, cfg.KeepCode = r.codes, r.engine.KeepCode
 	cfg.HasRoom = func(_ string, seats int) bool { return r.hasRoom(s.current().Config, seats) }
-	cfg.Regions = []alloc.Region{advertised.Region(r.opts.Config.Region, r.players.Endpoints)}
-	return alloc.NewService(cfg)
+	return r.engine.NewService(cfg)
 }
 
 func (r *localRelay) subscribe(s *events.Stream) {
@@ -173,7 +184,7 @@ func (r *localRelay) prepare(next *config.Config, _ []string) (apply, error) {
 	}, nil
 }
 
-// run relays until ctx ends, or until a drain is over, when it returns errDrained. At the end it
+// run relays until ctx ends, or until a drain is over, when it returns parts.ErrDone. At the end it
 // calls handOver, which hands the relay over to another process, or reports that there is none.
 func (r *localRelay) run(ctx context.Context, handOver func() bool) error {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -191,7 +202,7 @@ func (r *localRelay) run(ctx context.Context, handOver func() bool) error {
 	}
 	if err == nil && ctx.Err() == nil && r.engine.Stats().Draining {
 		r.drain.logEnd()
-		return errDrained
+		return parts.ErrDone
 	}
 	return err
 }
@@ -210,14 +221,7 @@ func (r *localRelay) watch(ctx context.Context) {
 // wake waits until WebSockets are accepted and the relay has answered a probe. Under
 // a flood that may take several attempts. It reports false if ctx ends before.
 func (r *localRelay) wake(ctx context.Context) bool {
-	if r.websocket != nil {
-		select {
-		case <-r.websocket.Running():
-		case <-ctx.Done():
-			return false
-		}
-	}
-	for ctx.Err() == nil {
+	for r.engine.Wait(ctx) && ctx.Err() == nil {
 		attempt, cancel := context.WithTimeout(ctx, probeWithin)
 		err := r.engine.Private().Check(attempt)
 		cancel()
@@ -318,7 +322,7 @@ func (r *localRelay) seats(c *config.Config) int {
 	return c.MaxSeats
 }
 
-var _ placement.Relay = advertised.Relay{}
+var _ placement.Relay = (*dataplane.Relay)(nil)
 
 // maxMessageSizeOver is by how much the setting maxMessageSize of Unity Transport
 // exceeds the largest message that a client sends, by transport.
@@ -362,44 +366,6 @@ func (r *restart) countLost(e engine.EndEvent) {
 // pending returns how many allocations may still come back.
 func (r *restart) pending(rebuilt uint64) int {
 	return max(r.previous-int(rebuilt)-int(r.lost.Load()), 0)
-}
-
-// closeSessionFile closes the file of DTLS sessions, if there is one. The relay must have ended.
-func (r *localRelay) closeSessionFile() error {
-	if r.sessionFile == nil {
-		return nil
-	}
-	return r.sessionFile.Close()
-}
-
-// openSessionFile opens the file of DTLS sessions, see dtls.SessionFileConfig. An error does not prevent the start.
-func (r *localRelay) openSessionFile(slots int) *dtls.SessionFile {
-	if r.opts.SessionFile == "" || r.opts.Config.RecoverFor == 0 {
-		return nil
-	}
-	log := r.opts.Logger.With("file", r.opts.SessionFile)
-	onError := func(err error) {
-		log.Error("session file: cannot be written; DTLS sessions will not outlive this process, unless it can be written later", "error", err)
-	}
-	s, err := dtls.OpenSessionFile(dtls.SessionFileConfig{
-		Path: r.opts.SessionFile, Relay: r.opts.Identity.Relay, MaxSessions: r.opts.Config.MaxDTLSSessions, Slots: slots, OnError: onError,
-		OnStored: func() { log.Info("session file: it could be written again, and has all DTLS sessions") },
-	})
-	if err != nil {
-		onError(err)
-		return nil
-	}
-	r.sessionFile = s
-	switch err := s.Unread(); {
-	case errors.Is(err, privateapi.ErrStateRolledBack):
-		log.Warn("session file: it lacks the last changes, as an older copy does, so DTLS sessions of an earlier run need a new handshake")
-		return s
-	case err != nil && !errors.Is(err, privateapi.ErrStateAbsent):
-		log.Info("session file: not used, so DTLS sessions of an earlier run need a new handshake", "why", err)
-		return s
-	}
-	log.Info("session file: open", "dtls_sessions_that_may_go_on", s.Found())
-	return s
 }
 
 func (r *localRelay) logStateReport() {
@@ -508,4 +474,17 @@ func (r *localRelay) addMetrics(p *metrics.Process) {
 		m := r.memory.Stats()
 		p.MemoryLimit, p.MemoryTight, p.MemoryRefused = m.Limit, m.Tight, m.Refused
 	}
+}
+
+// websocketConfig returns the configuration of WebSocket. Its limits per address are those
+// of connections to the API: none in dev.
+func websocketConfig(c *config.Config, mode Mode) websocket.Config {
+	w := websocket.Config{
+		MaxConns: c.MaxWebSockets, MaxConnsPerAddress: perAddress(c.MaxWebSockets),
+		TrustedProxies: trustedProxies(c), AllowOrigins: origins(c),
+	}
+	if mode == Dev {
+		w.MaxConnsPerAddress = -1
+	}
+	return w
 }

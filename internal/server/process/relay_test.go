@@ -19,6 +19,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/connlimit"
 	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/dataplane"
 	"github.com/ferryrelay/ferry/internal/server/host/memory"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
@@ -325,7 +326,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 		c.MaxHTTPConnections, c.WebSocket = 32, false // 2 from one address
 		r := start(t, options(c, mode))
 		for range 2 {
-			conn, err := net.Dial("tcp", r.api.addr().String())
+			conn, err := net.Dial("tcp", r.apiAddr().String())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -379,12 +380,7 @@ func (f forwarding) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestShortMemory(t *testing.T) {
 	t.Parallel()
 	r := start(t, options(local(), Serve))
-	relay, err := r.relay.advertised(r.api.addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	short := relay
-	short.HasRoom = func() bool { return false }
+	short := dataplane.Relay{Server: r.relay.engine.Server, HasRoom: func() bool { return false }}
 	if _, err := short.ReserveHost(t.Context(), alloc.HostRequest{MaxConnections: 1}); !errors.Is(err, alloc.ErrFull) {
 		t.Errorf("ReserveHost: %v", err)
 	}

@@ -8,18 +8,11 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/events"
 )
 
-var (
-	// ErrAlreadyRun is returned by a second call of Run, and by Run after Close.
-	ErrAlreadyRun = errors.New("Run was called before, or the app is closed")
-	errEnded      = errors.New("ended unexpectedly")
-	errDrained    = errors.New("drained")
-)
+// ErrAlreadyRun is returned by a second call of Run, and by Run after Close.
+var ErrAlreadyRun = errors.New("Run was called before, or the app is closed")
 
 const (
-	// answerWithin is how long accepted calls of the API may continue after the shutdown
-	// has begun.
-	answerWithin = 2 * time.Second
-	// lingerFor is how long open connections to the API may bring a last call before that.
+	// lingerFor is how long open connections to the API may bring a last call after the shutdown has begun.
 	lingerFor = time.Second
 	// probeWithin bounds one attempt to reach the relay at the start.
 	probeWithin = 2 * time.Second
@@ -29,27 +22,21 @@ const (
 // nil; or until a component fails, and then returns its error. No goroutine is left when it
 // returns. It can be called once.
 func (a *App) Run(ctx context.Context) error {
-	if !a.life.ran.CompareAndSwap(false, true) {
+	if !a.parts.Begin() {
 		return ErrAlreadyRun
 	}
-	defer close(a.life.done)
+	defer a.parts.End()
 	err := a.handover.receive(ctx)
 	if err == nil && a.handover.from != nil {
 		err = a.operator.status.bans.Load() // The process before this one may have changed the file.
 	}
 	if err != nil {
-		return errors.Join(err, a.parts.free())
+		return errors.Join(err, a.parts.Free())
 	}
-	serving, end := context.WithCancel(ctx)
-	defer end()
-	defer context.AfterFunc(a.life.quit, end)()
-	err = a.parts.run(serving)
+	err = a.parts.Run(ctx)
 	a.operator.flight.Stop()
-	switch {
-	case a.handover.to() != nil:
+	if a.handover.to() != nil {
 		return a.handover.finish(ctx)
-	case errors.Is(err, errDrained):
-		return nil
 	}
 	return err
 }
@@ -78,16 +65,7 @@ func (a *App) runReady(ctx context.Context, ready *readiness, stream *events.Str
 
 // Close releases an App that was never run, or makes Run return and waits for it. It may
 // be called more than once.
-func (a *App) Close() error {
-	first := a.life.ran.CompareAndSwap(false, true)
-	a.life.stop()
-	if !first {
-		<-a.life.done
-		return nil
-	}
-	defer close(a.life.done)
-	return a.parts.free()
-}
+func (a *App) Close() error { return a.parts.Close() }
 
 // DrainFinally drains the relay with the time-out and threshold of the settings, at the end of which
 // Run returns. It cannot be undone. The mode must have a relay.

@@ -63,12 +63,12 @@ func (t *takeover) receive(ctx context.Context, to *localRelay) error {
 	t.relay = relay
 	err = json.Unmarshal(rest, &t.state)
 	if err == nil {
-		err = to.dtls.TakeOver(to.openSessionFile(t.state.Sessions.Slots), t.state.Sessions)
+		err = to.engine.TakeOver(t.state.Sessions)
 	}
 	switch {
 	case err != nil:
-	case to.websocket != nil:
-		err = to.websocket.Handover().TakeOver(t.links, t.state.Held)
+	case to.engine.WebSocket != nil:
+		err = to.engine.WebSocket.Handover().TakeOver(t.links, t.state.Held)
 	default:
 		for _, f := range t.links {
 			_ = f.Close()
@@ -81,10 +81,11 @@ func (t *takeover) receive(ctx context.Context, to *localRelay) error {
 }
 
 // resume ends the process before this one, whose matches go on.
-func (t *takeover) resume(codes *localCodes) {
-	codes.restore(t.state.Migrating)
+func (t *takeover) resume(r *localRelay) {
+	r.restoreCodes()
+	r.codes.migrating.restore(r.codes.Store, t.state.Migrating)
 	if err := t.parent.Serving(); err != nil {
 		t.log.Warn("upgrade: the process before this one does not end", "error", err)
 	}
-	t.log.Info("upgrade: this process has taken over", "allocations", codes.relay.Stats().Allocations)
+	t.log.Info("upgrade: this process has taken over", "allocations", r.engine.Stats().Allocations)
 }

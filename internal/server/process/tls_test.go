@@ -59,7 +59,7 @@ func TestCertificateIsRenewed(t *testing.T) {
 	r := startChanged(t, o, func(a *App) { a.operator.status.certificates.every = 5 * time.Millisecond })
 	shown := func() int64 {
 		t.Helper()
-		conn, err := tls.Dial("tcp", r.api.addr().String(), &tls.Config{InsecureSkipVerify: true})
+		conn, err := tls.Dial("tcp", r.apiAddr().String(), &tls.Config{InsecureSkipVerify: true})
 		if err != nil {
 			t.Fatal(err)
 		}

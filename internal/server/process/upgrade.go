@@ -88,7 +88,7 @@ func newHandover(o *Options, from *takeover, r *localRelay, p ports, ready *read
 }
 
 func (h *handover) subscribe(s *events.Stream) {
-	s.Resume.Subscribe(func(events.Resume) { h.from.resume(h.relay.codes) })
+	s.Resume.Subscribe(func(events.Resume) { h.from.resume(h.relay) })
 }
 
 // receive takes over from another process, if there is one, before the parts run.
@@ -202,7 +202,7 @@ func (h *handover) start(ctx context.Context) (operator.UpgradeResult, error) {
 }
 
 func (h *handover) checkRoom(offer *privateapi.Handover, room memory.Limit) error {
-	need := memory.Needs(offer.Allocations, h.relay.dtls.Stats().Sessions) + int64(offer.StateSize+handedRoom)
+	need := memory.Needs(offer.Allocations, h.relay.engine.DTLS.Stats().Sessions) + int64(offer.StateSize+handedRoom)
 	or := "raise it, or restart instead"
 	if path := h.relay.fastPath; path != nil {
 		need += path.Size()
@@ -238,10 +238,10 @@ func (h *handover) addFiles(files *upgrade.Files) error {
 }
 
 func (h *handover) addLinks(files *upgrade.Files) (ours *os.File, err error) {
-	if h.relay.websocket == nil {
+	if h.relay.engine.WebSocket == nil {
 		return nil, nil
 	}
-	links, far, ours, err := h.relay.websocket.Handover().Links()
+	links, far, ours, err := h.relay.engine.WebSocket.Handover().Links()
 	if err != nil {
 		return nil, err
 	}
@@ -272,7 +272,7 @@ func (h *handover) endRelay() bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), handOverWithin)
 	defer cancel()
-	if ws := h.relay.websocket; ws != nil {
+	if ws := h.relay.engine.WebSocket; ws != nil {
 		h.state.Held, h.err = ws.Handover().Detach(h.ours)
 	}
 	h.err = errors.Join(h.err, h.relay.engine.Private().HandOver(ctx, h.to()))
@@ -284,9 +284,9 @@ func (h *handover) endRelay() bool {
 func (h *handover) endSessions(ctx context.Context) error {
 	<-ctx.Done()
 	if h.to() != nil {
-		h.state.Sessions = h.relay.dtls.HandOver()
+		h.state.Sessions = h.relay.engine.DTLS.HandOver()
 	}
-	return h.relay.closeSessionFile()
+	return h.relay.engine.CloseSessions()
 }
 
 // run passes the state on to the new process, if there is one, when ctx ends, which is after all that
@@ -330,7 +330,7 @@ func (h *handover) finish(ctx context.Context) error {
 	var last sync.WaitGroup
 	last.Go(func() { _ = h.relay.history.HandOver(h.historyTo) }) // The new process logs what it lacks.
 	defer last.Wait()
-	ws := h.relay.websocket
+	ws := h.relay.engine.WebSocket
 	if ws == nil {
 		return nil
 	}

@@ -25,6 +25,8 @@ const (
 	// the process loses.
 	usageReadEvery = 10 * time.Second
 	writeReads     = 6
+	// readWithin bounds the last reading.
+	readWithin = 2 * time.Second
 	// maxKeptTenants bounds the file to some 2 MB. The rest counts for the others.
 	maxKeptTenants = 10_000
 )
@@ -135,7 +137,7 @@ func (k *usageKeeper) run(ctx context.Context) error {
 	for reads := 1; ; reads++ {
 		select {
 		case <-ctx.Done():
-			within, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
+			within, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin)
 			defer cancel()
 			k.read(within)
 			k.write()

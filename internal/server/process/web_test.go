@@ -280,7 +280,7 @@ func TestEndWithWebSockets(t *testing.T) {
 	if status := ws.CloseStatus(host.Err); status != ws.StatusGoingAway {
 		t.Errorf("closed with %d: %v", status, host.Err)
 	}
-	if open := d.relay.websocket.Stats().Open; open != 0 {
+	if open := d.relay.engine.WebSocket.Stats().Open; open != 0 {
 		t.Errorf("%d are open", open)
 	}
 }
@@ -290,14 +290,14 @@ func TestWebSocketsOutlive(t *testing.T) {
 	t.Parallel()
 	const limit = 4 * time.Second // enough for calls on a busy machine
 	d := dialler{running: startChanged(t, options(local(), Serve), func(a *App) {
-		s := a.api.web.server
+		s := a.api.web.HTTP
 		s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = limit, limit, limit
 	})}
 	host, _ := d.host(t, "ws")
 	time.Sleep(limit + limit/4)
 	ping := proto.Ping{ID: host.id, Number: 7}.Append(nil)
 	host.Ask(ping, wiretest.Equals(ping))
-	if st := d.relay.websocket.Stats(); st.Opened != 1 || st.Open != 1 {
+	if st := d.relay.engine.WebSocket.Stats(); st.Opened != 1 || st.Open != 1 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -340,7 +340,7 @@ func TestWebSocketCallers(t *testing.T) {
 		if step.origin != "" {
 			d.header.Set("Origin", step.origin)
 		}
-		conn, err := d.webSocket("ws://" + d.api.addr().String())
+		conn, err := d.webSocket("ws://" + d.apiAddr().String())
 		if err == nil {
 			defer conn.CloseNow()
 		}
@@ -367,7 +367,7 @@ func TestWebSocketCallers(t *testing.T) {
 func (d dialler) awaitShed(t *testing.T) {
 	t.Helper()
 	testkit.Eventually(t, "one WebSocket has ended for another", func() bool {
-		return d.relay.websocket.Stats().Ended["shed"] == 1
+		return d.relay.engine.WebSocket.Stats().Ended["shed"] == 1
 	})
 }
 
@@ -375,7 +375,7 @@ func (d dialler) through(header string) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: d.pool},
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			conn, err := new(net.Dialer).DialContext(ctx, network, d.api.addr().String())
+			conn, err := new(net.Dialer).DialContext(ctx, network, d.apiAddr().String())
 			if err == nil {
 				_, err = io.WriteString(conn, header)
 			}
@@ -448,7 +448,7 @@ func TestProxyProtocolYields(t *testing.T) {
 	c.ProxyProtocol, c.TrustedProxies, c.MaxHTTPConnections = true, []config.Network{network("127.0.0.1/32")}, 4
 	d := dialler{running: start(t, options(c, Serve))}
 	for i := range 4 {
-		conn, err := net.Dial("tcp", d.api.addr().String())
+		conn, err := net.Dial("tcp", d.apiAddr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -473,7 +473,7 @@ func TestProxyProtocolForged(t *testing.T) {
 	c := local()
 	c.ProxyProtocol, c.TrustedProxies = true, []config.Network{network("192.0.2.0/24")}
 	d := dialler{running: start(t, options(c, Serve))}
-	conn, err := net.Dial("tcp", d.api.addr().String())
+	conn, err := net.Dial("tcp", d.apiAddr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
