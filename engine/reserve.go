@@ -205,9 +205,10 @@ func (s private) KeepCode(ctx context.Context, id proto.AllocationID, code strin
 }
 
 func (c *control) keepCode(host *table.Entry, code statefile.Code) {
+	isNew := c.codes[host.Handle] != code
 	c.noteCode(host.Handle, code)
 	c.stateFile.SetCode(c.recordPlace(host.Handle), code)
-	if c.hooks.Private.OnCode != nil {
+	if isNew && c.hooks.Private.OnCode != nil {
 		c.hooks.Private.OnCode(privateapi.CodeEvent{Host: host.ID, Code: code.String()})
 	}
 }

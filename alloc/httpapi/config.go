@@ -94,19 +94,19 @@ type Config struct {
 	// Nil disables logging, but for panics and slow calls of hooks, which slog.Default gets. Tokens, keys,
 	// join codes and addresses are never logged.
 	Logger *slog.Logger
-	// OnRequest is called after each request, concurrently, with the call as in Refusal, or
-	// "openapi", "preflight" or "other". Nil is allowed.
-	OnRequest func(call string, status int, d time.Duration)
-	// OnRefusal is called before OnRequest for each request that was refused. It is called
-	// concurrently. Nil is allowed.
-	OnRefusal func(Refusal)
+	// OnRequest is called after each request, concurrently. Nil is allowed.
+	OnRequest func(Request)
 }
 
-type Refusal struct {
-	Call   string       // as for Config.OnRequest
-	Tenant alloc.Tenant // of the caller, empty without a valid token
+// Request is a request that was answered.
+type Request struct {
+	Call   string // the last part of its path, or "openapi", "preflight" or "other"
 	Status int
-	Reason string // what the answer says
+	Took   time.Duration
+	// Refusal is what the answer says if the request was refused, and Tenant that of its caller, empty
+	// without a valid token. Both are empty for other requests.
+	Refusal string
+	Tenant  alloc.Tenant
 }
 
 func (c Config) validate() error {

@@ -136,40 +136,41 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	setOriginHeaders(header, h.origins, r.Header.Get("Origin"))
 
-	name, status := h.dispatch(w, r, id)
-	took := h.now().Sub(start)
+	done := h.dispatch(w, r, id)
+	done.Took = h.now().Sub(start)
 	if h.cfg.OnRequest != nil {
-		guard(h.hooks.log, &h.hooks.onRequest, func() { h.cfg.OnRequest(string(name), status, took) })
+		guard(h.hooks.log, &h.hooks.onRequest, func() { h.cfg.OnRequest(done) })
 	}
-	h.log.Debug("request", "call", string(name), "status", status, "took", took, "requestId", id, traceOf(r.Header))
+	h.log.Debug("request", "call", done.Call, "status", done.Status, "took", done.Took, "requestId", id, traceOf(r.Header))
 }
 
-func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request, id string) (callName, int) {
+func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request, id string) Request {
 	c, ok := h.calls[urlpath.Of(r)]
 	switch {
 	case !ok:
-		return callOther, h.refuse(w, callOther, alloc.Tenant{}, statusProblem(http.StatusNotFound, "there is no such path"))
+		return refuse(w, callOther, alloc.Tenant{}, statusProblem(http.StatusNotFound, "there is no such path"))
 	case r.Method == http.MethodOptions:
-		return callPreflight, preflight(w, r, c.method)
+		return Request{Call: string(callPreflight), Status: preflight(w, r, c.method)}
 	case r.Method != c.method && !(r.Method == http.MethodHead && c.method == http.MethodGet):
 		w.Header().Set("Allow", allow(c.method))
-		return c.name, h.refuse(w, c.name, alloc.Tenant{}, statusProblem(http.StatusMethodNotAllowed, "method not allowed"))
+		return refuse(w, c.name, alloc.Tenant{}, statusProblem(http.StatusMethodNotAllowed, "method not allowed"))
 	case c.name == callSpec:
 		status, problem := h.serveSpec(w, r)
 		if problem != nil {
-			status = h.refuse(w, c.name, alloc.Tenant{}, problem)
+			return refuse(w, c.name, alloc.Tenant{}, problem)
 		}
-		return c.name, status
+		return Request{Call: string(c.name), Status: status}
 	}
 	a, tenant, problem := h.serveCall(w, r, c, id)
-	if problem != nil {
-		return c.name, h.refuse(w, c.name, tenant, problem)
-	}
-	if a.body == nil {
+	switch {
+	case problem != nil:
+		return refuse(w, c.name, tenant, problem)
+	case a.body == nil:
 		w.WriteHeader(a.status)
-		return c.name, a.status
+	default:
+		a.status = writeJSON(w, a.status, a.body)
 	}
-	return c.name, writeJSON(w, a.status, a.body)
+	return Request{Call: string(c.name), Status: a.status}
 }
 
 // serveCall authenticates the caller and serves its call. A request without a valid token has no tenant.
@@ -263,18 +264,16 @@ func writeJSON(w http.ResponseWriter, status int, v any) int {
 	return write(w, status, typeJSON, v)
 }
 
-func (h *Handler) refuse(w http.ResponseWriter, call callName, tenant alloc.Tenant, p *api.Problem) int {
-	if h.cfg.OnRefusal != nil {
-		refusal := Refusal{Call: string(call), Tenant: tenant, Status: p.Status, Reason: p.Detail}
-		for _, d := range p.Details {
-			refusal.Reason += ": " + d.Key + " " + d.Value
-		}
-		guard(h.hooks.log, &h.hooks.onRefusal, func() { h.cfg.OnRefusal(refusal) })
+func refuse(w http.ResponseWriter, call callName, tenant alloc.Tenant, p *api.Problem) Request {
+	done := Request{Call: string(call), Tenant: tenant, Refusal: p.Detail}
+	for _, d := range p.Details {
+		done.Refusal += ": " + d.Key + " " + d.Value
 	}
 	if p.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.FormatInt(ceilSeconds(p.RetryAfter), 10))
 	}
-	return write(w, p.Status, typeProblem, p)
+	done.Status = write(w, p.Status, typeProblem, p)
+	return done
 }
 
 func write(w http.ResponseWriter, status int, mediaType string, v any) int {

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
@@ -285,10 +284,10 @@ func TestOnRequest(t *testing.T) {
 		status int
 	}
 	var got []event
-	x := newFixture(t, Config{OnRequest: func(call string, status int, d time.Duration) {
-		got = append(got, event{call, status})
-		if d < 0 {
-			t.Errorf("%s took %v", call, d)
+	x := newFixture(t, Config{OnRequest: func(r Request) {
+		got = append(got, event{r.Call, r.Status})
+		if r.Took < 0 || (r.Refusal != "") != (r.Status >= 400) {
+			t.Errorf("%+v", r)
 		}
 	}})
 	x.allocate(t, tokenAnna)

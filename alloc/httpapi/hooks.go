@@ -21,7 +21,7 @@ type hooks struct {
 	log         *slog.Logger
 	crossOrigin http.CrossOriginProtection // of Identify
 
-	authenticate, identify, onRequest, onRefusal hook.Reporter
+	authenticate, identify, onRequest hook.Reporter
 }
 
 func newHooks(log *slog.Logger) *hooks {
@@ -34,7 +34,6 @@ func newHooks(log *slog.Logger) *hooks {
 		authenticate: hook.Reporter{Name: "Authenticate", Slow: slowIdentify, Effect: waits},
 		identify:     hook.Reporter{Name: "Identify", Slow: slowIdentify, Effect: waits},
 		onRequest:    hook.Reporter{Name: "OnRequest", Slow: slowHook, Effect: waits},
-		onRefusal:    hook.Reporter{Name: "OnRefusal", Slow: slowHook, Effect: waits},
 	}
 }
 

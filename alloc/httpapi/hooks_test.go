@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
 )
@@ -25,8 +24,7 @@ func TestHookPanics(t *testing.T) {
 			Config{Authenticate: func(context.Context, string) (alloc.Caller, error) { fails(); return alloc.Caller{}, nil }}, "unknown", 503,
 		},
 		"Identify":  {Config{Identify: func(*http.Request) (alloc.Caller, error) { fails(); return alloc.Caller{}, nil }}, "", 503},
-		"OnRequest": {Config{OnRequest: func(string, int, time.Duration) { fails() }}, tokenAnna, 200},
-		"OnRefusal": {Config{OnRefusal: func(Refusal) { fails() }}, "unknown", 401},
+		"OnRequest": {Config{OnRequest: func(Request) { fails() }}, tokenAnna, 200},
 	} {
 		var out bytes.Buffer
 		c.cfg.Logger = slog.New(slog.NewTextHandler(&out, nil))

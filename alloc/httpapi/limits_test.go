@@ -491,15 +491,17 @@ func TestLimiterOtherRate(t *testing.T) {
 }
 
 // TestRefusalsSayTheLimit: the answer names the limit and its setting, the log says so once a
-// minute, and OnRefusal hears of each refused request.
+// minute, and OnRequest hears of each refused request.
 func TestRefusalsSayTheLimit(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	var heard []string
 	x := newFixture(t, Config{
 		PlayerPerMinute: 2, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		OnRefusal: func(r Refusal) {
-			heard = append(heard, fmt.Sprint(r.Call, " ", r.Tenant.Project, " ", r.Status, " ", r.Reason))
+		OnRequest: func(r Request) {
+			if r.Refusal != "" {
+				heard = append(heard, fmt.Sprint(r.Call, " ", r.Tenant.Project, " ", r.Status, " ", r.Refusal))
+			}
 		},
 	})
 	rec := spend(t, x, regionsOf(tokenAnna), 2)

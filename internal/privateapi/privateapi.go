@@ -140,7 +140,7 @@ type Captured struct {
 // Hooks are called as engine.Hooks are.
 type Hooks struct {
 	OnPlayerLimit func(PlayerLimitEvent)
-	// OnCode is called when a live host has a join code, its own or that of the host whose place
+	// OnCode is called when a live host gets a join code, its own or that of the host whose place
 	// it took.
 	OnCode func(CodeEvent)
 	// OnRefuse is called for a refused message of a known allocation, at most 5 times a second for
@@ -159,7 +159,7 @@ type PlayerLimitEvent struct {
 	Host   proto.AllocationID // that the player would join; zero for a host
 }
 
-// CodeEvent reports that a host has a join code.
+// CodeEvent reports that a host has got a join code.
 type CodeEvent struct {
 	Host proto.AllocationID
 	Code string

@@ -8,8 +8,6 @@
 package events
 
 import (
-	"time"
-
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
@@ -47,20 +45,11 @@ type Stream struct {
 
 	// Of the API.
 	Reservation Topic[alloc.ReservationEvent] // an allocation was reserved for a caller
-	CallRefusal Topic[httpapi.Refusal]        // before Call of the same call
-	Call        Topic[Call]
+	Call        Topic[httpapi.Request]
 
 	// Of the process.
-	Ready  Topic[Ready]
-	Drain  Topic[Drain]
-	Resume Topic[Resume]
-}
-
-// Call reports a call of the API that was answered.
-type Call struct {
-	Name   string // as for [httpapi.Config.OnRequest]
-	Status int
-	Took   time.Duration
+	Ready Topic[Ready]
+	Drain Topic[Drain]
 }
 
 // Ready reports that the process serves. It is published once.
@@ -69,10 +58,6 @@ type Ready struct {
 }
 
 type Drain struct{ Draining bool }
-
-// Resume reports that the relay goes on with the matches of the process before this one, before it
-// answers.
-type Resume struct{}
 
 // RelayHooks returns hooks that publish the events of a relay, without Admit, which is a question.
 func (s *Stream) RelayHooks() engine.Hooks {
@@ -83,9 +68,4 @@ func (s *Stream) RelayHooks() engine.Hooks {
 			OnPlayerLimit: s.PlayerLimit.Publish, OnCode: s.Code.Publish, OnRefuse: s.Refuse.Publish, OnLargeMessage: s.LargeMessage.Publish,
 		},
 	}
-}
-
-// PublishCall publishes a call, in the form of [httpapi.Config.OnRequest].
-func (s *Stream) PublishCall(name string, status int, took time.Duration) {
-	s.Call.Publish(Call{name, status, took})
 }

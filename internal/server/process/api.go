@@ -57,7 +57,7 @@ func newAPIServer(o *Options, cfg apiConfig, service *alloc.Service, stream *eve
 	s := &apiServer{
 		mode: o.Mode, service: service, players: cfg.admission.players, admission: cfg.admission,
 		fixed: httpapi.Config{
-			Service: service, Logger: o.Logger, OnRequest: stream.PublishCall, OnRefusal: stream.CallRefusal.Publish, SharedLimiter: cfg.limiter,
+			Service: service, Logger: o.Logger, OnRequest: stream.Call.Publish, SharedLimiter: cfg.limiter,
 		},
 	}
 	calls, err := s.handler(c)

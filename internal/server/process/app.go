@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/internal/base/parts"
 	"github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/server/config"
@@ -139,7 +140,7 @@ func (a *App) build(open ports) error {
 		}
 		a.parts.Add(p)
 	}
-	from, err := newTakeover(o.Parent, stream, o.Logger)
+	from, err := newTakeover(o.Parent, o.Logger)
 	if err != nil {
 		return err
 	}
@@ -217,34 +218,31 @@ func (a *App) buildOperator(port *adminPort, audit *audit, stream *events.Stream
 	return nil
 }
 
-// subscribe connects the parts with the events, in the order in which they hear of one.
+// subscribe connects the parts with the events. Of each kind a part hears once, in this order.
 func (a *App) subscribe(e *events.Stream, s *status, page *console.Console, m *metrics.Metrics) {
 	e.Ready.Subscribe(func(events.Ready) {
 		s.self.ready.serving.Store(true)
 		notify(a.opts.Logger, "READY=1")
 	})
-	s.history.SubscribeFirst(e)
 	if a.opts.Mode == Dev {
 		d := devlog.New(a.opts.Logger)
 		d.Subscribe(e)
 		a.parts.AddTasks(func(ctx context.Context) { d.Run(ctx, a.relay.engine.Stats, a.relay.engine.DTLS.Stats) })
 	}
-	s.history.Subscribe(e)
 	if a.relay != nil {
 		e.Refuse.Subscribe(page.CountRefusal)
 		a.relay.subscribe(e)
 	}
-	a.handover.subscribe(e)
 	if a.member != nil {
 		a.member.subscribe(e)
 	}
 	s.players.subscribe(e, s.history.Directory)
 	s.bans.Subscribe(e)
-	e.Call.Subscribe(func(c events.Call) { m.OnRequest(c.Name, c.Status, c.Took) })
+	e.Call.Subscribe(func(r httpapi.Request) { m.OnRequest(r.Call, r.Status, r.Took) })
 	if a.opts.OnReady != nil {
 		e.Ready.Subscribe(func(events.Ready) { a.opts.OnReady() })
 	}
-	s.history.SubscribeLast(e)
+	s.history.Subscribe(e)
 }
 
 // prepareReload lets the parts that can use new settings prepare for them. The relay, which may

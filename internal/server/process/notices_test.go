@@ -9,6 +9,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/dataplane"
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
@@ -32,7 +33,7 @@ func (c *countedCodes) MoveCode(ctx context.Context, tenant uint64, code string,
 	return c.localCodes.MoveCode(ctx, tenant, code, from, to)
 }
 
-// TestNotices: of each bind, end and migration the subscribers and the service hear once. A host whose code
+// TestNotices: of each bind, end, migration and join code the subscribers and the service hear once. A host whose code
 // leads to another match by now is ended.
 func TestNotices(t *testing.T) {
 	t.Parallel()
@@ -50,13 +51,15 @@ func testNotices(t *testing.T, taken bool) {
 	codes := &countedCodes{localCodes: &localCodes{
 		Store: alloc.NewMemoryStore(), relay: r.Server, log: slog.New(slog.DiscardHandler),
 	}}
-	var binds, ends, migrations atomic.Int32
+	var binds, ends, migrations, joinCodes atomic.Int32
 	stream.Bind.Subscribe(func(engine.BindEvent) { binds.Add(1) })
 	stream.End.Subscribe(func(engine.EndEvent) { ends.Add(1) })
 	stream.Migrate.Subscribe(func(engine.MigrateEvent) { migrations.Add(1) })
+	stream.Code.Subscribe(func(privateapi.CodeEvent) { joinCodes.Add(1) })
 	codes.subscribe(&stream)
 	service, err := alloc.NewService(alloc.ServiceConfig{
 		Relay: &dataplane.Relay{Server: r.Server}, Store: codes, Regions: []alloc.Region{{ID: "home"}}, HostMigration: true,
+		KeepCode: r.Private().KeepCode,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -70,6 +73,9 @@ func testNotices(t *testing.T, taken bool) {
 	code, err := service.JoinCode(t.Context(), backend, host.ID)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if again, err := service.JoinCode(t.Context(), backend, host.ID); again != code || err != nil {
+		t.Fatal(again, err)
 	}
 	player, err := service.Join(t.Context(), backend, code)
 	if err != nil {
@@ -111,8 +117,8 @@ func testNotices(t *testing.T, taken bool) {
 	if err := r.End(t.Context(), player.ID); err != nil {
 		t.Fatal(err)
 	}
-	got := [5]int32{binds.Load(), ends.Load(), migrations.Load(), codes.forgotten.Load(), codes.moved.Load()}
-	if want := [5]int32{3, 3, 1, 2, 1}; got != want {
-		t.Errorf("binds, ends, migrations, codes forgotten and moved: %d, want %d", got, want)
+	got := [6]int32{binds.Load(), ends.Load(), migrations.Load(), joinCodes.Load(), codes.forgotten.Load(), codes.moved.Load()}
+	if want := [6]int32{3, 3, 1, 2, 2, 1}; got != want {
+		t.Errorf("binds, ends, migrations, join codes, codes forgotten and moved: %d, want %d", got, want)
 	}
 }

@@ -85,11 +85,6 @@ func newLocalRelay(o *Options, stream *events.Stream, d *history.Directory, p *p
 	}
 	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger, cfg.Hooks = r.maxAllocations, r.seats(&o.Config), o.Logger, stream.RelayHooks()
 	cfg.Hooks.Admit = p.admitOnRelay
-	cfg.Hooks.Private.OnCode = func(e privateapi.CodeEvent) { // for each answer with the code of a host: the first one is news
-		if d.KeepCode(e.Host, e.Code) {
-			stream.Code.Publish(e)
-		}
-	}
 	if o.Fresh || o.Mode == Dev {
 		cfg.Recovery.Window = -1
 	}

@@ -9,7 +9,6 @@ import (
 	"os"
 
 	"github.com/ferryrelay/ferry/internal/privateapi"
-	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/upgrade"
 )
 
@@ -20,13 +19,14 @@ type takeover struct {
 	history *os.File             // the pipe from which its history comes; nil: there is none
 	log     *slog.Logger
 
-	relay io.Reader   // the state of its relay; set by receive
-	state handedState // set by receive
+	// Set by receive:
+	relay io.Reader // the state of its relay
+	state handedState
+	to    *localRelay
 }
 
-// newTakeover returns what the parent hands over, nil without one. The stream gets the event that the
-// matches go on.
-func newTakeover(parent *upgrade.Parent, stream *events.Stream, log *slog.Logger) (*takeover, error) {
+// newTakeover returns what the parent hands over, nil without one.
+func newTakeover(parent *upgrade.Parent, log *slog.Logger) (*takeover, error) {
 	if parent == nil {
 		return nil, nil
 	}
@@ -45,7 +45,7 @@ func newTakeover(parent *upgrade.Parent, stream *events.Stream, log *slog.Logger
 		t.links = append(t.links, f)
 	}
 	t.history = parent.Take(historyFile)
-	o.OnResume = func() { stream.Resume.Publish(events.Resume{}) }
+	o.OnResume = t.resume
 	o.Receive = func(context.Context) (io.Reader, error) { return t.relay, nil }
 	return t, nil
 }
@@ -60,7 +60,7 @@ func (t *takeover) receive(ctx context.Context, to *localRelay) error {
 	if err != nil {
 		return err
 	}
-	t.relay = relay
+	t.relay, t.to = relay, to
 	err = json.Unmarshal(rest, &t.state)
 	if err == nil {
 		err = to.engine.TakeOver(t.state.Sessions)
@@ -81,11 +81,11 @@ func (t *takeover) receive(ctx context.Context, to *localRelay) error {
 }
 
 // resume ends the process before this one, whose matches go on.
-func (t *takeover) resume(r *localRelay) {
-	r.restoreCodes()
-	r.codes.migrating.restore(r.codes.Store, t.state.Migrating)
+func (t *takeover) resume() {
+	t.to.restoreCodes()
+	t.to.codes.migrating.restore(t.to.codes.Store, t.state.Migrating)
 	if err := t.parent.Serving(); err != nil {
 		t.log.Warn("upgrade: the process before this one does not end", "error", err)
 	}
-	t.log.Info("upgrade: this process has taken over", "allocations", r.engine.Stats().Allocations)
+	t.log.Info("upgrade: this process has taken over", "allocations", t.to.engine.Stats().Allocations)
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/privateapi"
-	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/host/memory"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/upgrade"
@@ -85,10 +84,6 @@ func newHandover(o *Options, from *takeover, r *localRelay, p ports, ready *read
 		h.parents = upgrade.CheckParents()
 	}
 	return h
-}
-
-func (h *handover) subscribe(s *events.Stream) {
-	s.Resume.Subscribe(func(events.Resume) { h.from.resume(h.relay) })
 }
 
 // receive takes over from another process, if there is one, before the parts run.

@@ -37,7 +37,7 @@ func (d Log) Subscribe(s *events.Stream) {
 		d.log.Info("ended", roleKey(e.Role), e.ID.String(), "because", e.Reason.String())
 	})
 	s.Migrate.Subscribe(d.logMigrate)
-	s.CallRefusal.Subscribe(d.logCallRefusal)
+	s.Call.Subscribe(d.logCall)
 }
 
 func (d Log) logReady(e events.Ready) {
@@ -80,8 +80,10 @@ func (d Log) logMigrate(e engine.MigrateEvent) {
 		"host", e.NewHost.String())
 }
 
-func (d Log) logCallRefusal(r httpapi.Refusal) {
-	d.log.Warn("call refused", "call", r.Call, "status", r.Status, "because", r.Reason)
+func (d Log) logCall(r httpapi.Request) {
+	if r.Refusal != "" {
+		d.log.Warn("call refused", "call", r.Call, "status", r.Status, "because", r.Refusal)
+	}
 }
 
 // refusalsEvery is how often refused datagrams and handshakes are reported.

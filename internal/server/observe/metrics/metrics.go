@@ -95,8 +95,7 @@ func (m *Metrics) register(write func(*page)) {
 	})
 }
 
-// OnRequest counts a request of the API that has been answered; it has the form
-// of httpapi.Config.OnRequest.
+// OnRequest counts a request of the API that has been answered.
 func (m *Metrics) OnRequest(call string, status int, d time.Duration) {
 	m.api.add(call, status, d)
 }

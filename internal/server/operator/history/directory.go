@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -40,19 +39,7 @@ func NewDirectory() *Directory {
 	return &Directory{byCode: map[string]proto.AllocationID{}, codes: map[proto.AllocationID]string{}, owners: map[proto.AllocationID]Owner{}}
 }
 
-// SubscribeFirst adds new allocations to the directory. Subscribers that come after it find them.
-func (d *Directory) SubscribeFirst(s *events.Stream) {
-	s.Reserve.Subscribe(d.keepOwner)
-	s.Return.Subscribe(func(e engine.ReserveEvent) { d.keepOwner(e) })
-}
-
-// SubscribeLast removes allocations that have ended. Subscribers that come before it still find
-// them.
-func (d *Directory) SubscribeLast(s *events.Stream) {
-	s.End.Subscribe(func(e engine.EndEvent) { d.forget(e.ID) })
-}
-
-func (d *Directory) keepOwner(e engine.ReserveEvent) {
+func (d *Directory) keepOwner(e *engine.ReserveEvent) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.owners) < maxOwners {
@@ -60,15 +47,12 @@ func (d *Directory) keepOwner(e engine.ReserveEvent) {
 	}
 }
 
-// KeepCode keeps the join code of a live host, or of one that may come back, and reports whether
-// the host had another one or none.
-func (d *Directory) KeepCode(host proto.AllocationID, code string) (isNew bool) {
+// KeepCode keeps the join code of a live host, or of one that may come back.
+func (d *Directory) KeepCode(host proto.AllocationID, code string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	isNew = d.codes[host] != code
 	d.forgetCode(host)
 	d.byCode[code], d.codes[host] = host, code
-	return isNew
 }
 
 // forgetCode is called with the lock held.

@@ -75,11 +75,18 @@ func (h *History) Run(ctx context.Context) {
 	}
 }
 
-// Subscribe records the events of a stream.
+// Subscribe records the events of a stream. Who asks the Directory about an allocation that ends subscribes
+// before.
 func (h *History) Subscribe(s *events.Stream) {
 	s.Reserve.Subscribe(h.recordReserve)
-	s.Return.Subscribe(func(e engine.ReserveEvent) { h.add(timeline.Event{ID: e.ID, Peer: e.Host, Kind: timeline.Returned}) })
-	s.Code.Subscribe(func(e privateapi.CodeEvent) { h.add(timeline.Event{ID: e.Host, Kind: timeline.CodeMade}) })
+	s.Return.Subscribe(func(e engine.ReserveEvent) {
+		h.keepOwner(&e)
+		h.add(timeline.Event{ID: e.ID, Peer: e.Host, Kind: timeline.Returned})
+	})
+	s.Code.Subscribe(func(e privateapi.CodeEvent) {
+		h.KeepCode(e.Host, e.Code)
+		h.add(timeline.Event{ID: e.Host, Kind: timeline.CodeMade})
+	})
 	s.Bind.Subscribe(func(e engine.BindEvent) { h.add(timeline.Event{ID: e.ID, Endpoint: e.From, Kind: timeline.Bound}) })
 	s.Connect.Subscribe(func(e engine.ConnectEvent) { h.addBoth(timeline.Linked, e.Joiner, e.Host) })
 	s.Disconnect.Subscribe(func(e engine.DisconnectEvent) { h.addBoth(timeline.Unlinked, e.From, e.To) })
@@ -91,8 +98,9 @@ func (h *History) Subscribe(s *events.Stream) {
 	s.End.Subscribe(func(e engine.EndEvent) {
 		h.add(timeline.Event{ID: e.ID, Project: e.Tenant.Project, Kind: timeline.Ended, Reason: h.endText(e.Reason)})
 		h.countEnd(e)
+		h.forget(e.ID)
 	})
-	s.CallRefusal.Subscribe(h.recordCallRefusal)
+	s.Call.Subscribe(h.recordCall)
 }
 
 func (h *History) add(e timeline.Event) {
@@ -107,15 +115,17 @@ func (h *History) addBoth(k timeline.Kind, a, b proto.AllocationID) {
 	h.add(timeline.Event{ID: b, Peer: a, Kind: k})
 }
 
-// recordCallRefusal adds a call of the API that was refused to its project. Callers without a
+// recordCall adds a call of the API that was refused to its project. Callers without a
 // project, who have no valid token, must not fill the timeline.
-func (h *History) recordCallRefusal(r httpapi.Refusal) {
+func (h *History) recordCall(r httpapi.Request) {
 	if r.Tenant.Project != "" {
-		h.add(timeline.Event{Project: r.Tenant.Project, Kind: timeline.CallRefused, Reason: fmt.Sprintf("%s: %d %s", r.Call, r.Status, r.Reason)})
+		why := fmt.Sprintf("%s: %d %s", r.Call, r.Status, r.Refusal)
+		h.add(timeline.Event{Project: r.Tenant.Project, Kind: timeline.CallRefused, Reason: why})
 	}
 }
 
 func (h *History) recordReserve(e engine.ReserveEvent) {
+	h.keepOwner(&e)
 	h.add(timeline.Event{ID: e.ID, Peer: e.Host, Kind: timeline.Reserved})
 	if e.Role == alloc.RoleJoiner {
 		h.add(timeline.Event{ID: e.Host, Peer: e.ID, Kind: timeline.Joined})
