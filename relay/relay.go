@@ -88,9 +88,9 @@ func (r *Relay) open(to *dataplane.Config) error {
 		r.parts.Add(parts.Open("directory", dir.Close))
 		dir.NoteHolder()
 		to.Identity = engine.Identity{Master: dir.Identity.Master, Relay: dir.Identity.Relay}
-		to.Engine.Recovery.StateFile = cmp.Or(to.Engine.Recovery.StateFile, dir.Allocations())
+		to.Engine.Recovery.StateFile = cmp.Or(to.Engine.Recovery.StateFile, dir.Files().Allocations)
 		if to.Engine.Recovery.Window >= 0 {
-			to.SessionFile = dir.Sessions()
+			to.SessionFile = dir.Files().Sessions
 		}
 	}
 	if r.cfg.Identity != nil {

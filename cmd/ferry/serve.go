@@ -20,28 +20,13 @@ import (
 
 func (s streams) settingCommand(c *cli.Command) *cli.Command { return s.command(withHelpAll(c)) }
 
-// processCommand completes a command with a log. If that is JSON, so is the error of the command.
-func processCommand(s streams, c *cli.Command, defaults config.Config) *cli.Command {
-	action := c.Action
-	c.Action = func(ctx context.Context, cmd *cli.Command) error {
-		err := action(ctx, cmd)
-		if err == nil {
-			return nil
-		}
-		if loaded, _ := config.Load(cmd, s.environ, defaults); loaded.LogFormat == logFormatJSON {
-			return jsonError{err}
-		}
-		return err
-	}
-	return s.settingCommand(c)
-}
-
+// jsonError is an error of a command whose log is JSON, as the error then is.
 type jsonError struct{ error }
 
 func (e jsonError) Unwrap() error { return e.error }
 
 func serveCommand(s streams) *cli.Command {
-	return processCommand(s, &cli.Command{
+	return s.settingCommand(&cli.Command{
 		Name:  "serve",
 		Usage: "run relay and API for public access, on one machine",
 		Description: `The API requires a bearer token. Tokens are in the file, each with its project and
@@ -59,12 +44,12 @@ Examples:
 
 docs/operating.md begins with a file, and docs/settings.md has every setting.`,
 		Flags:  config.Flags(config.Serve()),
-		Action: s.withState(process.Serve),
-	}, config.Serve())
+		Action: s.runProcess(process.Serve),
+	})
 }
 
 func relayCommand(s streams) *cli.Command {
-	return processCommand(s, &cli.Command{
+	return s.settingCommand(&cli.Command{
 		Name:  "relay",
 		Usage: "run one relay of a fleet, without an API",
 		Description: `Relays for players that the API processes of its fleet (ferry api) send here. It
@@ -91,12 +76,12 @@ Examples:
 
 ferry check --role relay -c ferry.yaml shows the settings in force.`,
 		Flags:  config.Flags(config.Serve()),
-		Action: s.withState(process.Relay),
-	}, config.Serve())
+		Action: s.runProcess(process.Relay),
+	})
 }
 
 func apiCommand(s streams) *cli.Command {
-	return processCommand(s, &cli.Command{
+	return s.settingCommand(&cli.Command{
 		Name:  "api",
 		Usage: "run one API process of a fleet, without a relay",
 		Description: `Serves the calls of players and backends, at --http, for all relays of its fleet (ferry
@@ -123,20 +108,13 @@ Examples:
        environment: production
 
 ferry check --role api -c ferry.yaml shows the settings in force.`,
-		Flags: config.Flags(config.Serve()),
-		Action: func(ctx context.Context, cmd *cli.Command) error {
-			o, err := s.options(cmd, process.API)
-			if err != nil {
-				return err
-			}
-			redisstore.SetLogger(o.Logger)
-			return s.start(ctx, o)
-		},
-	}, config.Serve())
+		Flags:  config.Flags(config.Serve()),
+		Action: s.runProcess(process.API),
+	})
 }
 
 func devCommand(s streams) *cli.Command {
-	return processCommand(s, &cli.Command{
+	return s.settingCommand(&cli.Command{
 		Name:  "dev",
 		Usage: "run relay and API on loopback: no credentials, no limits, no state",
 		Description: `The protocol is the same as in serve. The API needs no token, requests and ERROR replies
@@ -152,24 +130,9 @@ Examples:
    ferry dev --udp 0.0.0.0:7777 --http 0.0.0.0:7777     for devices in your network
 
    curl -X POST http://127.0.0.1:7777/v1/allocate -d '{"maxConnections":4}'`,
-		Flags: config.Flags(config.Dev()),
-		Action: func(ctx context.Context, cmd *cli.Command) error {
-			loaded, err := s.load(cmd, process.Dev)
-			if err != nil {
-				return usage(cmd, err)
-			}
-			log, level := newLogger(s.stderr, loaded.Config)
-			logDevWarnings(log, loaded.Config)
-			identity, err := state.NewIdentity()
-			if err != nil {
-				return err
-			}
-			return s.start(ctx, process.Options{
-				Config: loaded.Config, Mode: process.Dev, Identity: identity, Logger: log, Level: level,
-				Loaded: loaded, Reload: func() (config.Loaded, error) { return s.load(cmd, process.Dev) },
-			})
-		},
-	}, config.Dev())
+		Flags:  config.Flags(config.Dev()),
+		Action: s.runProcess(process.Dev),
+	})
 }
 
 // logDevWarnings says what dev leaves out.
@@ -197,59 +160,57 @@ func (s streams) load(cmd *cli.Command, mode process.Mode) (config.Loaded, error
 	return loaded, err
 }
 
-// options loads the settings of serve, relay or api and logs a warning for each
-// setting that the mode ignores.
-func (s streams) options(cmd *cli.Command, mode process.Mode) (process.Options, error) {
-	loaded, err := s.load(cmd, mode)
-	if err != nil {
-		return process.Options{}, usage(cmd, err)
-	}
-	log, level := newLogger(s.stderr, loaded.Config)
-	for _, why := range process.Unused(loaded, mode) {
-		log.Warn(why)
-	}
-	return process.Options{
-		Config: loaded.Config, Mode: mode, Logger: log, Level: level,
-		Loaded: loaded, Reload: func() (config.Loaded, error) { return s.load(cmd, mode) },
-	}, nil
-}
-
-// withState runs serve or relay with the state directory.
-func (s streams) withState(mode process.Mode) cli.ActionFunc {
+// runProcess runs a process in a mode, with a warning for each setting that the mode ignores.
+func (s streams) runProcess(mode process.Mode) cli.ActionFunc {
 	return func(ctx context.Context, cmd *cli.Command) (err error) {
+		load := func() (config.Loaded, error) { return s.load(cmd, mode) }
+		loaded, refused := load()
+		defer func() {
+			if err != nil && loaded.LogFormat == logFormatJSON {
+				err = jsonError{err}
+			}
+		}()
 		parent, err := upgrade.Inherit()
 		if err != nil {
 			return err
 		}
-		if parent != nil {
-			defer func() {
-				if err != nil {
-					_ = parent.Fail(err) // It is in the log as well.
-				}
-			}()
+		defer func() {
+			if err != nil && parent != nil {
+				_ = parent.Fail(err) // It is in the log as well.
+			}
+		}()
+		if refused != nil {
+			return usage(cmd, refused)
 		}
-		o, err := s.options(cmd, mode)
-		if err != nil {
-			return err
-		}
-		o.Parent = parent
-		if mode == process.Relay {
+		o := process.Options{Config: loaded.Config, Mode: mode, Parent: parent, Loaded: loaded, Reload: load}
+		o.Logger, o.Level = newLogger(s.stderr, o.Config)
+		if mode == process.Relay || mode == process.API {
 			redisstore.SetLogger(o.Logger)
+		}
+		if mode == process.Dev {
+			logDevWarnings(o.Logger, o.Config)
+			if o.Identity, err = state.NewIdentity(); err != nil {
+				return err
+			}
+			return s.start(ctx, o)
+		}
+		for _, why := range process.Unused(o.Loaded, mode) {
+			o.Logger.Warn(why)
+		}
+		if mode == process.API {
+			return s.start(ctx, o)
 		}
 		dir, err := state.Inherit(o.Config.StateDir, o.Logger, o.Config.RelayID.RelayID, parent.Take(process.LockFile))
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, dir.Close()) }()
-		o.Identity, o.Fresh = dir.Identity, dir.Created
 		if runtime := o.Config.RuntimeDir; runtime != "" && runtime != o.Config.StateDir {
 			if err := dir.UseRuntime(runtime, parent.Take(process.RuntimeLockFile)); err != nil {
 				return err
 			}
 		}
-		o.Locks, o.OnReady = locks(dir), dir.NoteHolder
-		o.StateFile, o.SessionFile, o.UsageFile, o.BanFile = dir.Allocations(), dir.Sessions(), dir.Usage(), dir.Bans()
-		o.SignOutFile = dir.SignOuts()
+		o.Identity, o.Fresh, o.Files, o.Locks, o.OnReady = dir.Identity, dir.Created, dir.Files(), locks(dir), dir.NoteHolder
 		return s.start(ctx, o)
 	}
 }

@@ -33,21 +33,8 @@ type Options struct {
 	// Fresh: the identity is new, so that no allocation of an earlier run can come
 	// back.
 	Fresh bool
-	// StateFile is the path of engine.Config.StateFile. No other process may use its
-	// directory. Empty: none.
-	StateFile string
-	// SessionFile is the path of the file of DTLS sessions that survive a restart, in
-	// the same directory. Empty: they end with the process.
-	SessionFile string
-	// UsageFile is the path of the file of what projects have used in all runs. Empty: usage
-	// begins at zero.
-	UsageFile string
-	// BanFile is the path of the file of the operator's bans, if the process is not of a fleet.
-	// Empty: bans end with the process.
-	BanFile string
-	// SignOutFile is the path of the file of sign-outs of the console. Empty: its sessions end with
-	// the process.
-	SignOutFile string
+	// Files are those that the next run reads. No other process may use their directories.
+	Files state.Files
 	// Logger is required. It gets no line per datagram.
 	Logger *slog.Logger
 	// Version, Revision and GoVersion are shown to the operator.

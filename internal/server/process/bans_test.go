@@ -82,7 +82,7 @@ func (r running) reserveJoiner(t *testing.T, code, player string) (client.Ticket
 func TestBanPlayer(t *testing.T) {
 	t.Parallel()
 	o := backends()
-	o.BanFile = filepath.Join(t.TempDir(), "bans")
+	o.Files.Bans = filepath.Join(t.TempDir(), "bans")
 	r := start(t, o)
 	host, err := r.reserveHost(t, "bob")
 	if err != nil {
@@ -230,7 +230,7 @@ var game = alloc.Tenant{Project: "game", Environment: "test"}
 func TestBanLate(t *testing.T) {
 	t.Parallel()
 	o := backends()
-	o.StateFile = filepath.Join(t.TempDir(), "allocations")
+	o.Files.Allocations = filepath.Join(t.TempDir(), "allocations")
 	r := start(t, o)
 	old, err := r.reserveHost(t, "ann")
 	if err != nil {
@@ -433,7 +433,7 @@ func TestBanFleet(t *testing.T) {
 func TestBanFile(t *testing.T) {
 	t.Parallel()
 	o := options(local(), Serve)
-	o.BanFile = t.TempDir() // not a file
+	o.Files.Bans = t.TempDir() // not a file
 	if _, err := New(o); err == nil || !strings.Contains(err.Error(), "bans") {
 		t.Errorf("New: %v", err)
 	}

@@ -177,7 +177,7 @@ func (r *localRelay) conditions(add func(name, state, format string, args ...any
 		add("recovery", "ok", "%d of %d allocations of the previous run came back", st.Rebuilt, r.restart.previous)
 	}
 	switch {
-	case r.opts.StateFile == "":
+	case r.opts.Files.Allocations == "":
 		add("state file", "note", "none: a restart ends all matches")
 	case !st.Private.StateComplete:
 		add("state file", "problem", "it cannot be written: after a crash join codes are lost, and allocations that had ended may come back; the log says why, and the relay tries again every 5 s")

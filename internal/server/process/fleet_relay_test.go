@@ -301,7 +301,7 @@ func TestKeptCodes(t *testing.T) {
 	k := newFleet(t)
 	a := k.api()
 	o := k.relayOptions(1, "eu")
-	o.StateFile = filepath.Join(k.dir, "allocations")
+	o.Files.Allocations = filepath.Join(k.dir, "allocations")
 	before := start(t, o)
 	testkit.Within(t, time.Minute, "the relay", func() bool { return len(a.frontEnd.fleet.Nodes()) == 1 })
 	host, code := hostIn(t, a, "")

@@ -24,7 +24,7 @@ func migrationFleet(t *testing.T, k *fleetKit, change func(*App)) (relay, apiPro
 	t.Helper()
 	o = k.relayOptions(1, "eu")
 	migration(&o.Config, never)
-	o.StateFile = filepath.Join(k.dir, "allocations")
+	o.Files.Allocations = filepath.Join(k.dir, "allocations")
 	relay = startChanged(t, o, change)
 	front := options(k.settings("api", rpc.Request{Role: rpc.RoleAPI}), API)
 	migration(&front.Config, never)
@@ -173,12 +173,12 @@ func TestCrashInMigration(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			o := options(local(), Serve)
-			o.StateFile = filepath.Join(t.TempDir(), "allocations")
+			o.Files.Allocations = filepath.Join(t.TempDir(), "allocations")
 			front := func(relay running) running { return relay }
 			if c.fleet {
 				k := newFleet(t)
 				o = k.relayOptions(1, "eu")
-				o.StateFile = filepath.Join(k.dir, "allocations")
+				o.Files.Allocations = filepath.Join(k.dir, "allocations")
 				front = func(running) running {
 					api := options(k.settings("api", rpc.Request{Role: rpc.RoleAPI}), API)
 					migration(&api.Config, crashy)

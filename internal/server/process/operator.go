@@ -139,7 +139,7 @@ func newOperatorServer(p *adminPort, audit *audit, now *status, page *console.Co
 			Workers: func() []privateapi.WorkerStats { return now.relay.stats().Private.Workers },
 			Ready:   now.self.ready.check,
 		},
-		Access: admin.Access{Sessions: admin.NewSessions(o.SignOutFile, o.Logger), Audit: slog.New(audit.lines)},
+		Access: admin.Access{Sessions: admin.NewSessions(o.Files.SignOuts, o.Logger), Audit: slog.New(audit.lines)},
 		Nodes:  func(ctx context.Context) (operator.Nodes, error) { return now.nodes(ctx, page.Summary().Load) },
 		Logger: o.Logger, Console: page, Docs: docs.Handler("/docs/"),
 		Flight: &s.flight, Canaries: &s.canaries,

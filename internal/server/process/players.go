@@ -83,7 +83,7 @@ type admission struct {
 // nil without one.
 func newBans(o *Options, r *localRelay, stores *redisstore.Stores, s *settings) (*bans.Keeper, error) {
 	cfg := bans.Config{
-		Writes: true, File: o.BanFile, Anonymous: o.Mode == Dev, Logger: o.Logger,
+		Writes: true, File: o.Files.Bans, Anonymous: o.Mode == Dev, Logger: o.Logger,
 		Tokens: func() (all []httpapi.Token) {
 			now := s.current()
 			for i := range now.Tokens {

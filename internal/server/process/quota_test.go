@@ -77,7 +77,7 @@ func TestQuotaAfterRestart(t *testing.T) {
 	t.Parallel()
 	for _, quota := range []config.Quota{{Project: "game", Players: 2}, {Project: "game", Allocations: 2}} {
 		o := options(local(), Serve)
-		o.StateFile = filepath.Join(t.TempDir(), "allocations")
+		o.Files.Allocations = filepath.Join(t.TempDir(), "allocations")
 		o.Config.Quotas = []config.Quota{quota}
 		before := start(t, o)
 		tickets := reserveTwo(t, before)
@@ -122,7 +122,7 @@ func TestFleetQuotaAfterRestart(t *testing.T) {
 	c.Quotas = []config.Quota{{Project: "game", Players: 2}}
 	a := start(t, options(c, API))
 	o := k.relayOptions(1, "eu")
-	o.StateFile = filepath.Join(k.dir, "allocations")
+	o.Files.Allocations = filepath.Join(k.dir, "allocations")
 	before := start(t, o)
 	testkit.Within(t, time.Minute, "the relay", func() bool { return len(a.frontEnd.fleet.Nodes()) == 1 })
 	tickets := reserveTwo(t, a)

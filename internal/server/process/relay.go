@@ -89,7 +89,7 @@ func newLocalRelay(o *Options, stream *events.Stream, d *history.Directory, p *p
 		cfg.Recovery.Window = -1
 	}
 	r.restart.boot, r.recoverFor = identity.Boot, cfg.Recovery.Window
-	cfg.Recovery.StateFile, cfg.Private.OnStateError, cfg.Private.OnStateComplete = o.StateFile, r.onStateError, r.onStateComplete
+	cfg.Recovery.StateFile, cfg.Private.OnStateError, cfg.Private.OnStateComplete = o.Files.Allocations, r.onStateError, r.onStateComplete
 	r.addFastPath(&cfg)
 	data := dataplane.Config{
 		Engine: cfg, Identity: identity, DTLS: &dtls.Config{MaxSessions: o.Config.MaxDTLSSessions}, HasRoom: r.hasMemory, Logger: o.Logger,
@@ -100,7 +100,7 @@ func newLocalRelay(o *Options, stream *events.Stream, d *history.Directory, p *p
 		data.WebSocket = &w
 	}
 	if o.Config.RecoverFor > 0 {
-		data.SessionFile = o.SessionFile
+		data.SessionFile = o.Files.Sessions
 	}
 	if r.engine, err = dataplane.New(data); err != nil {
 		return nil, udpError(cfg.Listen, err)
@@ -111,7 +111,7 @@ func newLocalRelay(o *Options, stream *events.Stream, d *history.Directory, p *p
 	r.history = history.New(history.Config{
 		Directory: d, Relay: r.engine.Server, MaxContent: o.Config.MaxContent, RecoverFor: r.recoverFor, Logger: o.Logger,
 	})
-	r.usage = newUsageKeeper(o.UsageFile, time.Now(), r.engine, o.Logger)
+	r.usage = newUsageKeeper(o.Files.Usage, time.Now(), r.engine, o.Logger)
 	if from == nil { // else another process still writes the file
 		if err := r.usage.load(); err != nil {
 			return nil, errors.Join(err, r.engine.Close())
@@ -368,7 +368,7 @@ func (r *localRelay) logStateReport() {
 	if !report.Opened {
 		return
 	}
-	log, window := r.opts.Logger.With("file", r.opts.StateFile), r.opts.Config.RecoverFor.Round(time.Millisecond).String()
+	log, window := r.opts.Logger.With("file", r.opts.Files.Allocations), r.opts.Config.RecoverFor.Round(time.Millisecond).String()
 	r.restart.previous = report.Allocations
 	switch {
 	case r.opts.Fresh:
@@ -392,15 +392,15 @@ func (r *localRelay) logStateReport() {
 
 func (r *localRelay) onStateError(err error) {
 	if errors.Is(err, privateapi.ErrStateFull) {
-		r.opts.Logger.Error("state file: full, so that after a crash allocations that had ended may come back", "file", r.opts.StateFile)
+		r.opts.Logger.Error("state file: full, so that after a crash allocations that had ended may come back", "file", r.opts.Files.Allocations)
 		return
 	}
 	r.opts.Logger.Error("state file: it cannot be written. The relay goes on, and tries again every 5 s; but after a crash until then join codes are lost, and allocations that had ended may come back",
-		"file", r.opts.StateFile, "error", err)
+		"file", r.opts.Files.Allocations, "error", err)
 }
 
 func (r *localRelay) onStateComplete() {
-	r.opts.Logger.Info("state file: it could be written again, and is complete", "file", r.opts.StateFile)
+	r.opts.Logger.Info("state file: it could be written again, and is complete", "file", r.opts.Files.Allocations)
 }
 
 const defaultMaxAllocations = 1_000_000

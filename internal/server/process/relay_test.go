@@ -62,7 +62,7 @@ func TestLargeMessageLine(t *testing.T) {
 // nothing writes to it any more.
 func keeping(file string, log *strings.Builder) Options {
 	o := options(local(), Serve)
-	o.StateFile, o.Logger = file, slog.New(slog.NewTextHandler(log, nil))
+	o.Files.Allocations, o.Logger = file, slog.New(slog.NewTextHandler(log, nil))
 	return o
 }
 
@@ -84,8 +84,8 @@ func nothing(running) {}
 func TestStateFileLines(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "allocations")
-	in := func(o *Options) { o.StateFile = file }
-	fresh := func(o *Options) { o.StateFile, o.Fresh = file, true }
+	in := func(o *Options) { o.Files.Allocations = file }
+	fresh := func(o *Options) { o.Files.Allocations, o.Fresh = file, true }
 	var old []byte
 	keep := func() (err error) { old, err = os.ReadFile(file); return err }
 	for _, c := range []struct {
@@ -126,7 +126,7 @@ func TestStateFileLines(t *testing.T) {
 func TestCodesComeBack(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "allocations")
-	in := func(o *Options) { o.StateFile = file }
+	in := func(o *Options) { o.Files.Allocations = file }
 	var code string
 	once(t, in, func(r running) {
 		a, err := r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4})

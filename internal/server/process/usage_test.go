@@ -103,7 +103,7 @@ func TestDamagedUsage(t *testing.T) {
 func TestUsageAfterRestart(t *testing.T) {
 	t.Parallel()
 	o := options(local(), Serve)
-	o.UsageFile = filepath.Join(t.TempDir(), "usage")
+	o.Files.Usage = filepath.Join(t.TempDir(), "usage")
 	usage := func(r running) (u operator.Usage) {
 		t.Helper()
 		if _, body := fetch(t, r.AdminURL()+"/usage"); json.Unmarshal([]byte(body), &u) != nil {

@@ -415,7 +415,7 @@ func TestWhyAfterRestart(t *testing.T) {
 	const long = 10 * time.Minute
 	c.IdleTimeout, c.HostAloneTimeout, c.BindTimeout = long, long, long
 	o := options(c, Serve)
-	o.StateFile = filepath.Join(t.TempDir(), "allocations")
+	o.Files.Allocations = filepath.Join(t.TempDir(), "allocations")
 	before := whyRig{start(t, o), t}
 	host, one, code := before.match(4)
 	two := before.join(code)
@@ -550,7 +550,7 @@ func TestWhyLongName(t *testing.T) {
 			set.Tokens = []config.Token{{Secret: secret, Project: c.project, Environment: c.environment, Kind: "player", Player: player}}
 			set.WebhookURL, set.WebhookSecretFile = program.URL+"/events", file
 			o := options(set, Serve)
-			o.StateFile = filepath.Join(t.TempDir(), "allocations")
+			o.Files.Allocations = filepath.Join(t.TempDir(), "allocations")
 			before := whyRig{start(t, o), t}
 			host, _, _ := before.match(4)
 			before.expect(host.ID.String(), "no player is linked", before.raw(host).bind)

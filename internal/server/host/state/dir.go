@@ -14,14 +14,9 @@ import (
 )
 
 const (
-	identityName    = "identity"
-	lockName        = "lock"
-	allocationsName = "allocations"
-	sessionsName    = "sessions"
-	usageName       = "usage"
-	bansName        = "bans"
-	signOutsName    = "signouts"
-	tempName        = identityName + keyfile.Suffix
+	identityName = "identity"
+	lockName     = "lock"
+	tempName     = identityName + keyfile.Suffix
 	// mountName is in the root of a new file system.
 	mountName = "lost+found"
 )
@@ -50,20 +45,22 @@ type Dir struct {
 	runtimeLock *os.File
 }
 
-// Allocations returns the file that holds what a restart must know of each allocation.
-func (d *Dir) Allocations() string { return filepath.Join(d.runtime, allocationsName) }
+// Files are the paths of what the next run reads. What has none ends with the process.
+type Files struct {
+	Allocations string // what a restart must know of each
+	Sessions    string // of DTLS
+	Usage       string // of projects, in all runs
+	Bans        string // of the operator, in a process that is not of a fleet
+	SignOuts    string // of sessions of the console
+}
 
-// Sessions returns the file of DTLS sessions that go on after a restart.
-func (d *Dir) Sessions() string { return filepath.Join(d.runtime, sessionsName) }
-
-// Usage returns the name of the file that holds what projects have used in all runs.
-func (d *Dir) Usage() string { return filepath.Join(d.path, usageName) }
-
-// Bans returns the name of the file that holds whom the operator has banned.
-func (d *Dir) Bans() string { return filepath.Join(d.path, bansName) }
-
-// SignOuts returns the name of the file of sessions of the console that were signed out.
-func (d *Dir) SignOuts() string { return filepath.Join(d.path, signOutsName) }
+// Files returns the paths of the files.
+func (d *Dir) Files() Files {
+	return Files{
+		Allocations: filepath.Join(d.runtime, "allocations"), Sessions: filepath.Join(d.runtime, "sessions"),
+		Usage: filepath.Join(d.path, "usage"), Bans: filepath.Join(d.path, "bans"), SignOuts: filepath.Join(d.path, "signouts"),
+	}
+}
 
 // Open locks the directory at path for this process. On first use it creates the
 // directory and the identity, and logs that. The directory and its files must belong to
@@ -99,7 +96,7 @@ func Inherit(path string, log *slog.Logger, id alloc.RelayID, held *os.File) (d 
 	return d, nil
 }
 
-// UseRuntime moves the files of Allocations and Sessions to another directory, which it
+// UseRuntime moves the files of allocations and sessions to another directory, which it
 // creates if needed and locks. Files in the state directory are not read. It is called once,
 // before these files are opened. Held is as for Inherit, and so are errors.
 func (d *Dir) UseRuntime(path string, held *os.File) (err error) {

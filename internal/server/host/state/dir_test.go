@@ -275,7 +275,7 @@ func TestRuntime(t *testing.T) {
 	if err := a.UseRuntime(runtime, nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := [...]string{filepath.Dir(a.Allocations()), filepath.Dir(a.Sessions())}; got != [...]string{runtime, runtime} {
+	if got := [...]string{filepath.Dir(a.Files().Allocations), filepath.Dir(a.Files().Sessions)}; got != [...]string{runtime, runtime} {
 		t.Errorf("files in %v, want %s", got, runtime)
 	}
 	b, err := Open(second, quiet())
@@ -286,7 +286,7 @@ func TestRuntime(t *testing.T) {
 	if err := b.UseRuntime(runtime, nil); !errors.Is(err, ErrInUse) {
 		t.Errorf("two relays in one runtime directory: %v", err)
 	}
-	if got := filepath.Dir(b.Allocations()); got != second {
+	if got := filepath.Dir(b.Files().Allocations); got != second {
 		t.Errorf("files in %s, want %s", got, second)
 	}
 	if err := a.Close(); err != nil {
