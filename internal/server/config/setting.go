@@ -54,6 +54,16 @@ func IsCommon(flag string) bool {
 	return slices.ContainsFunc(flagSettings(), func(s setting) bool { return s.common && s.flag() == flag })
 }
 
+// Keys returns the keys of the settings of Config whose tag has this value.
+func Keys(tag, value string) (all []string) {
+	for f := range reflect.TypeFor[Config]().Fields() {
+		if f.Tag.Get(tag) == value {
+			all = append(all, f.Tag.Get("key"))
+		}
+	}
+	return all
+}
+
 // flagSettings returns the settings of Config that have a flag and an environment
 // variable: all except lists of structs.
 func flagSettings() []setting {

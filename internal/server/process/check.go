@@ -50,40 +50,14 @@ func (m Mode) hasRelay() bool      { return m != API }
 func (m Mode) hasAPI() bool        { return m != Relay }
 func (m Mode) isFleetMember() bool { return m == Relay || m == API }
 
-// The modes in which a setting has an effect.
+// The settings that have an effect in some modes only.
 var (
-	ofCalls = []string{
-		"tokens", "issuers", "quotas", "player_per_minute", "server_per_minute",
-
-		"admission_url", "admission_secret_file", "admission_fail_open",
-	}
-	ofRelay = []string{
-		"udp", "advertise", "advertise_name", "websocket", "allow_private_sources",
-		"relay_id", "region", "max_allocations", "max_seats", "max_content", "idle_timeout", "host_alone_timeout",
-		"recover_for", "drain_timeout", "workers", "worker_cpus", "gso",
-		"receive_delay", "xdp", "xdp_interfaces",
-		"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "player_hosts",
-		"player_seats_per_host",
-
-		"max_websockets",
-		"max_dtls_sessions",
-	}
-	ofFleet = []string{
-		"store", "region_stores", "store_password_file", "store_ca", "cluster_ca", "cluster_cert", "cluster_key",
-	}
-	ofFleetRelay = []string{"cluster", "cluster_advertise", "region_description"}
+	ofCalls, ofRelay      = config.Keys("of", "calls"), config.Keys("of", "relay")
+	ofFleet, ofFleetRelay = config.Keys("of", "fleet"), config.Keys("of", "fleet relay")
 )
 
 // offInDev are limits, and what a restart needs, which dev does not have.
-var offInDev = []string{
-	"player_per_minute", "server_per_minute",
-	"max_http_connections",
-
-	"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "player_hosts",
-	"player_seats_per_host",
-
-	"state_dir", "relay_id", "recover_for",
-}
+var offInDev = config.Keys("dev", "off")
 
 // Unused returns a sentence about each setting that is set and has no effect in that
 // mode. They are no errors, since several machines may share a file.
@@ -108,10 +82,7 @@ func Inapplicable(mode Mode) []string {
 }
 
 // forPublicAccess are settings that work in dev, where no one on loopback needs them.
-var forPublicAccess = []string{
-	"acme", "acme_server", "proxy_protocol", "trusted_proxies",
-	"drain_timeout", "runtime_dir",
-}
+var forPublicAccess = config.Keys("dev", "hidden")
 
 func idleIn(mode Mode) (idle []string) {
 	if !mode.hasAPI() {

@@ -19,15 +19,8 @@ import (
 // settings need a restart: sockets, advertised endpoints, and sizes for which memory is
 // reserved.
 var (
-	reloadsAPI   = []string{"tokens", "issuers", "player_per_minute", "server_per_minute"}
-	reloadsTerms = []string{"quotas", "admission_url", "admission_secret_file", "admission_fail_open",
-		"webhook_url", "webhook_secret_file"}
-	reloadsLimits = []string{"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes",
-		"player_hosts", "player_seats_per_host"}
-	reloadsOthers = []string{"max_seats", "log_level", "capture"}
-	reloadsOIDC   = []string{"admin_oidc_issuer", "admin_oidc_client_id", "admin_oidc_secret_file", "admin_oidc_operators",
-		"admin_oidc_viewers"}
-	reloads = slices.Concat(reloadsAPI, reloadsTerms, reloadsLimits, reloadsOthers, reloadsOIDC)
+	reloadsAPI = config.Keys("reload", "api")
+	reloads    = append(config.Keys("reload", "yes"), reloadsAPI...)
 )
 
 var errNoReload = errors.New("this process was not started with settings that can be reloaded")
