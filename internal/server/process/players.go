@@ -37,17 +37,14 @@ type players struct {
 	// planned is the policy that a reload prepares, or in force; guarded by settings.asking.
 	planned *policy
 
-	rates rates // with the relay in this process
-
-	sender         *hooks.Webhooks      // nil until webhooks are configured; guarded by settings.asking
-	senderSettings webhookSettings      // of sender; guarded by settings.asking
-	newSender      chan *hooks.Webhooks // capacity 1: a new sender, for run
+	rates  rates           // with the relay in this process
+	sender *hooks.Webhooks // of events, if the policy has a target for them
 }
 
 // newPlayers returns players with the policy of the settings. It reads the files of
 // secrets and opens no connection. log is nil if the settings are only checked.
 func newPlayers(c *config.Config, mode Mode, log *slog.Logger) (*players, error) {
-	p := &players{mode: mode, log: log, newSender: make(chan *hooks.Webhooks, 1)}
+	p := &players{mode: mode, log: log, sender: hooks.NewWebhooks(hooks.WebhookConfig{Logger: log})}
 	verifier, err := identity.New(identity.Config{Logger: log})
 	if err != nil {
 		return nil, err
@@ -138,27 +135,27 @@ func (d *admission) admit(ctx context.Context, a alloc.AdmissionRequest) error {
 
 func (p *players) subscribe(s *events.Stream, d *history.Directory) {
 	s.Reservation.Subscribe(func(e alloc.ReservationEvent) {
-		if w := p.policy.Load().webhooks; w != nil {
+		if w := p.webhooks(); w != nil {
 			w.Send(hooks.EventOf(e))
 		}
 	})
 	s.Bind.Subscribe(func(e engine.BindEvent) {
-		if w := p.policy.Load().webhooks; w != nil {
+		if w := p.webhooks(); w != nil {
 			w.Send(hooks.Event{Type: hooks.Bound, Allocation: e.ID.String(), Role: e.Role.String()})
 		}
 	})
 	s.Connect.Subscribe(func(e engine.ConnectEvent) {
-		if w := p.policy.Load().webhooks; w != nil {
+		if w := p.webhooks(); w != nil {
 			w.Send(hooks.Event{Type: hooks.Joined, Allocation: e.Joiner.String(), Peer: e.Host.String()})
 		}
 	})
 	s.Disconnect.Subscribe(func(e engine.DisconnectEvent) {
-		if w := p.policy.Load().webhooks; w != nil {
+		if w := p.webhooks(); w != nil {
 			w.Send(hooks.Event{Type: hooks.Left, Allocation: e.From.String(), Peer: e.To.String()})
 		}
 	})
 	s.End.Subscribe(func(e engine.EndEvent) {
-		w := p.policy.Load().webhooks
+		w := p.webhooks()
 		if w == nil {
 			return
 		}
@@ -182,13 +179,17 @@ func (p *players) subscribe(s *events.Stream, d *history.Directory) {
 // queued before webhooks were turned off are still sent.
 func (p *players) run(ctx context.Context) {
 	var all sync.WaitGroup
-	defer all.Wait()
 	all.Go(func() { p.policy.Load().verifier.Run(ctx) })
-	select {
-	case w := <-p.newSender:
-		all.Go(func() { w.Run(ctx) })
-	case <-ctx.Done():
+	all.Go(func() { p.sender.Run(ctx) })
+	all.Wait()
+}
+
+// webhooks returns where events go, nil if they are off.
+func (p *players) webhooks() *hooks.Webhooks {
+	if p.policy.Load().target == nil {
+		return nil
 	}
+	return p.sender
 }
 
 // close releases the admission program, after the last call.
@@ -215,9 +216,8 @@ type policy struct {
 	hasIssuers        bool              // there are issuers
 	admission         *hooks.Admission  // nil: off
 	admissionSettings admissionSettings // by admission
-	webhooks          *hooks.Webhooks   // nil: off
-	webhookSettings   webhookSettings   // by webhooks
-	target            *hooks.Target     // of webhooks; nil if they were created with it
+	target            *hooks.Target     // of webhooks; nil: off
+	webhookSettings   webhookSettings   // by target
 	guard             *quota.Guard
 	metered           bool                // a project has a quota of bandwidth
 	regions           map[string][]string // in which a project may have hosts, by its name
@@ -248,7 +248,7 @@ func (p *players) nextPolicy(c *config.Config) (next *policy, notes []string, er
 	next = &policy{hasIssuers: len(c.Issuers) > 0}
 	var errs []error
 	next.verifier, err = was.verifier.With(issuers(c))
-	errs = append(errs, err, next.setAdmission(c, was, p.log), next.setWebhooks(c, p.sender, p.log), next.setQuotas(c, was))
+	errs = append(errs, err, next.setAdmission(c, was, p.log), next.setWebhooks(c, was), next.setQuotas(c, was))
 	if err := errors.Join(errs...); err != nil {
 		return nil, nil, err
 	}
@@ -280,13 +280,7 @@ func (p *players) prepare(c *config.Config, _ []string) (apply, error) {
 // setPolicy puts the last result of nextPolicy into effect. Current calls finish with the
 // previous policy. Queued events go to the new webhook.
 func (p *players) setPolicy(next *policy) {
-	switch {
-	case next.webhooks == nil:
-	case p.sender == nil:
-		p.sender, p.senderSettings = next.webhooks, next.webhookSettings
-		p.newSender <- p.sender
-	case next.webhookSettings != p.senderSettings:
-		p.senderSettings = next.webhookSettings
+	if next.target != nil && next.target != p.policy.Load().target {
 		p.sender.SetTarget(next.target)
 	}
 	was := p.policy.Swap(next)
@@ -323,9 +317,8 @@ func (t *policy) setAdmission(c *config.Config, was *policy, log *slog.Logger) (
 	return nil
 }
 
-// setWebhooks creates the webhooks, or a new target for the existing sender, so that its
-// queue is not lost.
-func (t *policy) setWebhooks(c *config.Config, sender *hooks.Webhooks, log *slog.Logger) error {
+// setWebhooks creates the target of webhooks, or keeps the previous one if its settings are the same.
+func (t *policy) setWebhooks(c *config.Config, was *policy) error {
 	if c.WebhookURL == "" {
 		return nil
 	}
@@ -337,13 +330,11 @@ func (t *policy) setWebhooks(c *config.Config, sender *hooks.Webhooks, log *slog
 		return fmt.Errorf("webhook_secret_file: %w", err)
 	}
 	t.webhookSettings = webhookSettings{url: c.WebhookURL, secret: secret}
-	cfg := hooks.WebhookConfig{URL: c.WebhookURL, Secret: []byte(secret), Logger: log}
-	if t.webhooks = sender; sender == nil {
-		t.webhooks, err = hooks.NewWebhooks(cfg)
-	} else {
-		t.target, err = hooks.NewTarget(cfg)
+	if t.webhookSettings == was.webhookSettings {
+		t.target = was.target
+		return nil
 	}
-	if err != nil {
+	if t.target, err = hooks.NewTarget(hooks.WebhookConfig{URL: c.WebhookURL, Secret: []byte(secret)}); err != nil {
 		return fmt.Errorf("webhook_url: %w", err)
 	}
 	return nil
@@ -430,8 +421,8 @@ func (p *players) stats() (all metrics.Players) {
 		st := t.admission.Stats()
 		all.Admission = &st
 	}
-	if t.webhooks != nil {
-		st := t.webhooks.Stats()
+	if t.target != nil {
+		st := p.sender.Stats()
 		all.Webhooks = &st
 	}
 	if p.mode.hasAPI() {

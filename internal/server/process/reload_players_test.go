@@ -262,7 +262,7 @@ func TestReloadHooks(t *testing.T) {
 	r.file.AdmissionURL, r.file.WebhookURL = "", ""
 	put(hookSecret)
 	r.reload(t)
-	if got := allocate(); got != 0 || r.api.players.policy.Load().webhooks != nil {
+	if got := allocate(); got != 0 || r.api.players.webhooks() != nil {
 		t.Errorf("without admission_url: %d", got)
 	}
 	r.file.WebhookURL = program.URL + "/events"

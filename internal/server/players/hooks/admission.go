@@ -19,7 +19,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/players/outcall"
 )
 
-// ErrConfig is wrapped by the errors of [NewAdmission], [NewWebhooks] and [NewTarget].
+// ErrConfig is wrapped by the errors of [NewAdmission] and [NewTarget].
 var ErrConfig = errors.New("hooks: bad configuration")
 
 const (

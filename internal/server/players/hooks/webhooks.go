@@ -25,10 +25,10 @@ const (
 
 const EventHeader = "Ferry-Event-Id"
 
-// WebhookConfig configures [Webhooks]. A zero field selects its default.
+// WebhookConfig configures [Webhooks] and a [Target]. A zero field selects its default.
 type WebhookConfig struct {
 	// URL is the address of the receiver: https, or http on loopback or a private
-	// network. Required.
+	// network. A target needs it and a secret.
 	URL    string
 	Secret []byte
 	// Queue is the capacity of the queue in events, Senders the number of events
@@ -50,23 +50,17 @@ type WebhookConfig struct {
 type Webhooks struct {
 	cfg    WebhookConfig
 	target atomic.Pointer[Target]
-	queue  chan Event
+	queue  chan *Event
 
 	sent, retried, full, failed atomic.Uint64
 	cut                         atomic.Uint64 // of failed: being sent when the process ended
 	lastFullLog, lastFailedLog  atomic.Int64  // Unix times of the last log messages about them
 }
 
-// NewWebhooks sends no event before Run. Its errors wrap ErrConfig.
-func NewWebhooks(cfg WebhookConfig) (*Webhooks, error) {
+// NewWebhooks sends no event before Run. There must be a target, see SetTarget, before the first one.
+func NewWebhooks(cfg WebhookConfig) *Webhooks {
 	cfg.setDefaults()
-	t, err := NewTarget(cfg)
-	if err != nil {
-		return nil, err
-	}
-	w := &Webhooks{cfg: cfg, queue: make(chan Event, cfg.Queue)}
-	w.target.Store(t)
-	return w, nil
+	return &Webhooks{cfg: cfg, queue: make(chan *Event, cfg.Queue)}
 }
 
 func (c *WebhookConfig) setDefaults() {
@@ -90,7 +84,7 @@ func (w *Webhooks) Send(e Event) {
 		e.Time = w.cfg.Now()
 	}
 	select {
-	case w.queue <- e:
+	case w.queue <- &e:
 	default:
 		w.full.Add(1)
 		w.logFull()
@@ -117,7 +111,9 @@ func (w *Webhooks) Run(ctx context.Context) {
 		senders.Go(func() { w.sendAll(ctx) })
 	}
 	senders.Wait()
-	w.target.Load().endpoint.Close()
+	if t := w.target.Load(); t != nil {
+		t.endpoint.Close()
+	}
 	unsent := uint64(len(w.queue))
 	if unsent += w.cut.Load(); unsent > 0 {
 		w.cfg.Logger.Warn("webhooks: the process ends before events were sent", "dropped", unsent)
@@ -143,7 +139,7 @@ func (w *Webhooks) sendAll(ctx context.Context) {
 	}
 }
 
-func (w *Webhooks) deliver(ctx context.Context, e Event) {
+func (w *Webhooks) deliver(ctx context.Context, e *Event) {
 	body, err := json.Marshal(e)
 	for attempt := 1; err == nil; attempt++ {
 		if err = w.attempt(ctx, e.ID, body); err == nil {
@@ -218,7 +214,11 @@ func NewTarget(cfg WebhookConfig) (*Target, error) {
 
 // SetTarget makes t the target of all further attempts, including those of queued
 // events. An attempt in progress completes at the old target.
-func (w *Webhooks) SetTarget(t *Target) { w.target.Swap(t).endpoint.Close() }
+func (w *Webhooks) SetTarget(t *Target) {
+	if old := w.target.Swap(t); old != nil {
+		old.endpoint.Close()
+	}
+}
 
 type Type string
 
