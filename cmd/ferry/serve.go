@@ -163,8 +163,7 @@ func (s streams) load(cmd *cli.Command, mode process.Mode) (config.Loaded, error
 // runProcess runs a process in a mode, with a warning for each setting that the mode ignores.
 func (s streams) runProcess(mode process.Mode) cli.ActionFunc {
 	return func(ctx context.Context, cmd *cli.Command) (err error) {
-		load := func() (config.Loaded, error) { return s.load(cmd, mode) }
-		loaded, refused := load()
+		var loaded config.Loaded
 		defer func() {
 			if err != nil && loaded.LogFormat == logFormatJSON {
 				err = jsonError{err}
@@ -179,8 +178,9 @@ func (s streams) runProcess(mode process.Mode) cli.ActionFunc {
 				_ = parent.Fail(err) // It is in the log as well.
 			}
 		}()
-		if refused != nil {
-			return usage(cmd, refused)
+		load := func() (config.Loaded, error) { return s.load(cmd, mode) }
+		if loaded, err = load(); err != nil {
+			return usage(cmd, err)
 		}
 		o := process.Options{Config: loaded.Config, Mode: mode, Parent: parent, Loaded: loaded, Reload: load}
 		o.Logger, o.Level = newLogger(s.stderr, o.Config)

@@ -171,7 +171,7 @@ func (k *certificates) metrics() map[string]metrics.Certificate {
 // prepare is a [prepare] for changed files. The loop that watches them then finds no change.
 func (k *certificates) prepare(*config.Config, []string) (apply, error) {
 	if k.file == nil {
-		return func(context.Context, *operator.ReloadResult) error { return nil }, nil
+		return nil, nil
 	}
 	pair, err := tls.LoadX509KeyPair(k.file.cert, k.file.key)
 	if err != nil {

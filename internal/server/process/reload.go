@@ -39,7 +39,7 @@ type settings struct {
 }
 
 // prepare checks new settings, of which those of the changed keys differ, without an effect, and
-// returns what puts them in force. Files that they name may have changed in any case.
+// returns what puts them in force, nil if nothing does. Files that they name may have changed in any case.
 type prepare func(next *config.Config, changed []string) (apply, error)
 
 // apply puts settings in force. It may add notes to the result. Only that of the relay, which is the
@@ -142,7 +142,9 @@ func (s *settings) plan() (next config.Loaded, done operator.ReloadResult, appli
 		if err != nil {
 			return next, done, nil, err
 		}
-		applies = append(applies, apply)
+		if apply != nil {
+			applies = append(applies, apply)
+		}
 	}
 	return next, done, applies, nil
 }
@@ -150,7 +152,7 @@ func (s *settings) plan() (next config.Loaded, done operator.ReloadResult, appli
 func (s *settings) prepareLevel(next *config.Config, changed []string) (apply, error) {
 	var level slog.Level
 	if !slices.Contains(changed, "log_level") {
-		return func(context.Context, *operator.ReloadResult) error { return nil }, nil
+		return nil, nil
 	}
 	if err := level.UnmarshalText([]byte(next.LogLevel)); err != nil {
 		return nil, err

@@ -171,23 +171,21 @@ func (h *handover) start(ctx context.Context) (operator.UpgradeResult, error) {
 	if err := h.addFiles(files); err != nil {
 		return operator.UpgradeResult{}, err
 	}
-	ours, err := h.addLinks(files)
-	if err != nil {
-		closeFile(ours)
-		return operator.UpgradeResult{}, err
-	}
-	from, to, err := os.Pipe()
-	if err != nil {
-		closeFile(ours)
-		return operator.UpgradeResult{}, err
-	}
-	files.Add(historyFile, from)
 	ctx, cancel := context.WithTimeout(ctx, prepareWithin)
 	defer cancel()
-	s, err := upgrade.Start(ctx, path, files, encoded, offer.StateSize+handedRoom)
+	var s *upgrade.Child
+	var from, to *os.File
+	ours, err := h.addLinks(files)
+	if err == nil {
+		from, to, err = os.Pipe()
+	}
+	if err == nil {
+		files.Add(historyFile, from)
+		s, err = upgrade.Start(ctx, path, files, encoded, offer.StateSize+handedRoom)
+	}
 	if err != nil {
-		closeFile(ours)
-		closeFile(to)
+		_ = ours.Close() // One that is nil has another error.
+		_ = to.Close()
 		return operator.UpgradeResult{}, err
 	}
 	h.mu.Lock()
@@ -243,7 +241,7 @@ func (h *handover) addLinks(files *upgrade.Files) (ours *os.File, err error) {
 	for i, l := range links {
 		f, err := sock.Dup(l, "link")
 		if err != nil {
-			closeFile(far)
+			_ = far.Close()
 			return ours, err
 		}
 		files.Add(linkName(i), f)
@@ -253,12 +251,6 @@ func (h *handover) addLinks(files *upgrade.Files) (ours *os.File, err error) {
 }
 
 func linkName(n int) string { return "websocket " + strconv.Itoa(n) }
-
-func closeFile(f *os.File) {
-	if f != nil {
-		_ = f.Close()
-	}
-}
 
 // endRelay hands the relay over, if a new process takes over, and reports whether there is one.
 func (h *handover) endRelay() bool {
