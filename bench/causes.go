@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/benchrig/figures"
 )
 
 // Cause is why a run did not deliver all that was offered, or does not describe the
@@ -84,7 +86,7 @@ func (r *Result) findCauses(cfg *Config) {
 		"The generator did not read in time from its connections: %d times a receive buffer was nearly full.", conns.Backlogged)
 	r.addCause(limitGenerator, r.Unsent > 0, "The generator did not get to %d datagrams.", r.Unsent)
 	r.addCause(limitGenerator, cfg.Rate > 0 && lag > cfg.lagLimit(r.Load.Flows),
-		"The generator fell behind its schedule: 1%% of the datagrams left more than %v late.", roundDigits(lag))
+		"The generator fell behind its schedule: 1%% of the datagrams left more than %s late.", figures.Time.Format(float64(lag)))
 	for _, c := range []struct {
 		lag   Latency
 		limit time.Duration
@@ -94,8 +96,8 @@ func (r *Result) findCauses(cfg *Config) {
 		{cmp.Or(r.Churn, &Churn{}).Lag, maxCallLag, "sessions began"},
 		{cmp.Or(r.Replaced, &replacement{}).Lag, maxCallLag, "calls for new matches began"},
 	} {
-		r.addCause(limitGenerator, c.lag.most() > c.limit, "The generator fell behind: 1%% of the %s more than %v late.",
-			c.what, roundDigits(c.lag.most()))
+		r.addCause(limitGenerator, c.lag.most() > c.limit, "The generator fell behind: 1%% of the %s more than %s late.",
+			c.what, figures.Time.Format(float64(c.lag.most())))
 	}
 	r.addCause(limitGenerator, cfg.Window > 0 && r.Generator.Busy > maxBusy, "The generator was busy %.0f%% of the time of a closed loop.",
 		100*r.Generator.Busy)
@@ -120,11 +122,10 @@ func (r *Result) addServerCauses() {
 	conns := cmp.Or(r.Connections, &Connections{})
 	r.addCause(limitServer, conns.Ended > 0, "%d connections were ended by the relay.", conns.Ended)
 	r.addCause(limitServer, r.Blocked > 0, "%d datagrams were not sent: the relay had ended their connection or did not read from it; "+
-		"its receive buffers were full for %v in all.", r.Blocked, roundDigits(conns.WindowClosed))
+		"its receive buffers were full for %s in all.", r.Blocked, figures.Time.Format(float64(conns.WindowClosed)))
 	r.addCause(limitServer, lost > 0, "%d datagrams were lost between the generator's sockets%s%s.", lost, buffers, r.Relay.dropText())
-	if k := r.Keepalives; k.Answered > 0 {
-		r.addCause(limitServer, k.Answered < k.Sent, "%d of %d keep-alives were not answered.", k.Sent-k.Answered, k.Sent)
-	}
+	k := r.Keepalives
+	r.addCause(limitServer, k.Answered < k.Sent, "%d of %d keep-alives were not answered.", k.Sent-k.Answered, k.Sent)
 	for _, c := range []struct {
 		n    uint64
 		what string
@@ -143,17 +144,9 @@ func (r *Result) addServerCauses() {
 
 func (r *Result) lostByServer() uint64 { return r.Lost - min(r.Lost, r.Generator.Drops) }
 
-func roundDigits(d time.Duration) time.Duration {
-	unit := time.Duration(1)
-	for d/unit >= 1000 {
-		unit *= 10
-	}
-	return d.Round(unit)
-}
-
 func (r *Result) markInterrupted() {
 	r.Interrupted, r.Valid = true, false
-	reason := fmt.Sprintf("It was stopped after %v of the %v to measure.", roundDigits(r.Measured), r.Load.Duration)
+	reason := fmt.Sprintf("It was stopped after %s of the %v to measure.", figures.Time.Format(float64(r.Measured)), r.Load.Duration)
 	if r.Measured == 0 {
 		reason = "It was stopped before anything was measured."
 	}

@@ -10,16 +10,14 @@
 //		return err
 //	}
 //	fmt.Println(result.Latency.P99, result.LossRatio, result.Valid, result.Causes)
-//	return report.WriteFile("result.json", result)
+//	return report.Write(os.Stdout, result)
 //
 // [Run] makes one run, and [FindMax] searches for the highest rate that meets thresholds.
-// Package report compares results and writes them as text, as an HTML page with a plot and as
-// JSON; the command ferry bench does the same from a shell.
+// Package report compares results and writes them; the command ferry bench does all of that.
 //
 // The generator knows only addresses: it uses the real protocol and the real API,
-// shares no code with the engine, and is the same for every relay that it compares. A
-// [Dialect] has the differences between relays: how endpoints get ready, the header
-// before the payload, and the destination.
+// shares no code with the engine, and is the same for every relay. A [Dialect] has the differences
+// between relays: how endpoints get ready, the header before the payload, and the destination.
 //
 // # Terms
 //
@@ -74,9 +72,9 @@
 //     coordinated omission).
 //   - What was offered and did not arrive is infinitely late in every quantile of the latency, and
 //     LossRatio is its share. Each payload has flow, sequence number, due time and a checksum; they
-//     yield loss, duplicates, reordering (RFC 4737) and misdelivery. The checksum has a key that a
-//     relay does not know, so that it cannot rewrite the due time. A datagram belongs to the
-//     measured interval if it was due in it, and arrives before the end of the drain.
+//     and the header before them yield loss, duplicates, reordering (RFC 4737), misdelivery and
+//     corruption. The checksum has a key that a relay does not know, so that it cannot rewrite the due
+//     time. A datagram counts if it was due in the measured interval, and arrives before the end of the drain.
 //   - Latency is one way, on one clock. It includes the generator's lag, which the result has as well.
 //   - Gaps are the longest times in which something was due and nothing was delivered, to an endpoint
 //     and to any: what players see of a restart of the relay. Recovery counts from the first ERROR 3
@@ -88,12 +86,10 @@
 //   - A closed loop (Load.Window) keeps a number of datagrams in flight per
 //     flow. It finds saturation quickly; its latency is that of full queues and is
 //     not comparable.
-//   - FindMax searches for the highest rate that meets a criterion. A rate has to
-//     fail twice, because a virtual machine that the hypervisor pauses for some
-//     milliseconds overflows a socket buffer at any rate, and once more
-//     when a rate near it has passed, because such pauses may last. A run that the
-//     generator limited does not pass: if nothing but the generator failed at the
-//     lowest rate that failed, the result is a lower bound of the server's maximum.
+//   - FindMax searches for the highest rate that meets a criterion. A rate has to fail twice, because
+//     a virtual machine that the hypervisor pauses overflows a socket buffer at any rate, and once more
+//     when a rate near it has passed, because such pauses may last. If nothing but the generator failed
+//     at the lowest rate that failed, the result is a lower bound of the server's maximum.
 //   - After the silence of the shape idle each pair plays: Gaps.Absent has the endpoints that are no longer
 //     there, whatever answered their keep-alives.
 //   - Matches that come and go (Load.ReplaceRate): a live match falls silent when a new
@@ -109,19 +105,18 @@
 //   - The generator, if datagrams did not leave, if its own sockets dropped some, if it left the
 //     receive buffer of a TCP connection nearly full, or if 1 % left
 //     late by more than 1 ms, or by more than half a tick if datagrams are due together, or if 1 %
-//     of the sessions or calls of the API began more than 10 ms late. FindMax has no other bound
-//     on lag. In a closed loop it is the generator if it was busy nearly all the time.
+//     of the sessions or calls of the API began more than 10 ms late. In a closed loop it is the
+//     generator if it was busy nearly all the time.
 //   - The machine, if the hypervisor took more than 1 % of the processors' time, or, which only
 //     Config.ServerPID shows, processes other than generator and server more than 5 %, or if
 //     generator and server are bound to one processor.
 //   - The server, if datagrams were lost that the generator's sockets did not drop, or were not
-//     sent because it ended a connection or did not read from it, and if some arrived at another
-//     endpoint, changed, twice or after later ones. The reason says how many the other receive
-//     buffers of this machine dropped.
+//     sent because it ended a connection or did not read from it, if some arrived at another
+//     endpoint, changed, twice or after later ones, or if it did not answer a keep-alive.
 //
 // Result.Valid is false if the generator or the machine is among them, or if the run was
-// interrupted: such a run says nothing about the server. docs/performance.md says how relays are
-// compared: by medians of paired ratios of interleaved rounds, on one machine (Machine.ID).
+// interrupted: such a run says nothing about the server. Relays are compared by medians of paired
+// ratios of interleaved rounds, on one machine (Machine.ID).
 //
 //   - Pin the generator to one core and the relay to another, and start the
 //     generator's process with taskset(1) as well: Load.Pinned pins only its one

@@ -19,6 +19,7 @@ type flow struct {
 	to     int32           // endpoint
 
 	window      window
+	header      []byte // as it arrives
 	arrives     int32  // socket that it arrives on
 	local       uint16 // number of the address there
 	size        int32  // of the datagram there, without Traffic
@@ -34,11 +35,14 @@ func newFlows(r *benchrig.Rig) []flow {
 		f := &r.Flows[i]
 		from, to := &r.Endpoints[f.From], &r.Endpoints[f.To]
 		flows[i] = flow{
-			dst: endpoint.UDP(f.Dst, from.Local, 0), prefix: f.Prefix, cipher: from.Cipher,
+			dst: endpoint.UDP(f.Dst, from.Local, 0), prefix: f.Prefix, header: f.Header, cipher: from.Cipher,
 			socket: int32(from.Socket), from: int32(f.From), to: int32(f.To),
 			window:  window{bits: bits[i*words : (i+1)*words]},
 			arrives: int32(to.Socket), local: to.Local,
 			size: int32(to.Offset + r.Plan.Payload),
+		}
+		if f.Header == nil {
+			flows[i].header = f.Prefix
 		}
 	}
 	return flows

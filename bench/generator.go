@@ -227,7 +227,8 @@ func (g *generator) accountDatagram(socket int32, s *benchrig.Socket, from endpo
 	switch {
 	case f.arrives != socket || f.local != local:
 		g.recorder.count.misdelivered += g.recorder.measured(st.due)
-	case truncated || g.cfg.Traffic == "" && len(pkt) != int(f.size): // Traffic has sizes that the check of the stamp covers.
+	case truncated || g.cfg.Traffic == "" && len(pkt) != int(f.size), // Traffic has sizes that the check of the stamp covers.
+		!g.rig.HasHeader(pkt, f.header):
 		g.recorder.count.corrupt += g.recorder.measured(st.due)
 	default:
 		g.account(f, &st, now)

@@ -12,8 +12,8 @@ import (
 // keepalives are those that silent endpoints sent before the end of the measured interval.
 type keepalives struct {
 	Sent     uint64  `json:"sent"`
-	Answered uint64  `json:"answered"` // some dialects have no answers
-	Latency  Latency `json:"latency"`  // of the answers
+	Answered uint64  `json:"answered"`
+	Latency  Latency `json:"latency"` // of the answers
 }
 
 // keepaliveTimer finds the endpoints that were silent. The generator's goroutine owns it.

@@ -236,7 +236,7 @@ func TestCausesByEvidence(t *testing.T) {
 		"late":            {lyingRelay{lag: late(1200 * time.Microsecond)}, false, false, []string{"fell behind"}},
 		"late as allowed": {lyingRelay{lag: late(900 * time.Microsecond)}, true, true, nil},
 		"late by 200 ms": {lyingRelay{lag: late(200 * time.Millisecond)}, false, false,
-			[]string{"1% of the datagrams left more than 200ms late"}},
+			[]string{"1% of the datagrams left more than 200 ms late"}},
 		"late and lost": {lyingRelay{relay: third, lag: late(2 * time.Millisecond), sys: full}, false, true,
 			[]string{"fell behind", "lost between", "dropped 19562"}},
 		"own drops": {lyingRelay{relay: third, own: 5000}, false, false, []string{"generator's own sockets"}},
@@ -263,6 +263,10 @@ func TestCausesByEvidence(t *testing.T) {
 				}
 			}
 		})
+	}
+	r := Result{Keepalives: keepalives{Sent: 3}}
+	if r.findCauses(&Config{}); !r.Valid || r.Reasons(limitServer) != "3 of 3 keep-alives were not answered." {
+		t.Errorf("a relay that answers no keep-alive: %+v", r.Causes)
 	}
 }
 
@@ -514,6 +518,10 @@ func TestLies(t *testing.T) {
 			Latency{Lost: 303}, "arrived changed", "corrupt<=0"},
 		"zeros": {lie(33, changed(func(_ sent, b []byte) []byte { return make([]byte, len(b)) })),
 			Result{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}, "arrived changed", "corrupt<=0"},
+		"another header": {lie(33, changed(func(s sent, b []byte) []byte {
+			b[int(s.seq)*7%header] ^= byte(1 + s.seq%255)
+			return b
+		})), Result{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}, "arrived changed", "corrupt<=0"},
 		"late": {lie(11, func(sent) []copied { return deliver(300 * time.Millisecond) }),
 			Result{Reordered: 909, Delivered: 10_000}, Latency{}, "arrived after a later one", ""},
 		"none": {nil, Result{Delivered: 10_000}, Latency{}, "", ""},

@@ -99,15 +99,6 @@ func (o *observer) read() {
 	o.readings = append(o.readings, r)
 }
 
-// serverUse is nothing if the server was not measured between the readings.
-func (o *observer) serverUse(i, j int) process {
-	if o.serverPID == 0 || i < 0 || j >= len(o.readings) {
-		return process{}
-	}
-	a, b := &o.readings[i], &o.readings[j]
-	return processUse(o.serverPID, a.server, b.server, b.arrived-a.arrived)
-}
-
 func (s *Second) setLatency(h *hdrhistogram.Histogram) {
 	s.P50, s.P99, s.Max = quantile(h, 0, 50), quantile(h, 0, 99), quantile(h, 0, 100)
 }

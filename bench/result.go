@@ -253,7 +253,9 @@ func (g *generator) usage(o *observer, r *Result) {
 	}
 	a, b := &o.readings[0], &o.readings[last]
 	r.Generator.Process = processUse(o.generatorPID, a.self, b.self, b.arrived-a.arrived)
-	r.Server = o.serverUse(0, last)
+	if o.serverPID != 0 {
+		r.Server = processUse(o.serverPID, a.server, b.server, b.arrived-a.arrived)
+	}
 	r.System = systemUse(a.system, b.system, o.before, readSystem())
 	if cpu, bound := boundTo(a.self, b.self); bound && r.Server.PID != 0 {
 		if other, bound := boundTo(a.server, b.server); bound && other == cpu {

@@ -64,15 +64,8 @@ func TestFindCauses(t *testing.T) {
 
 // TestReasonsAreReadable verifies that times in reasons have three digits.
 func TestReasonsAreReadable(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		1_234_567: "1.23ms", 999: "999ns", 98_765: "98.8µs", 2_500_000_000: "2.5s", 0: "0s", 999_999: "1ms",
-	} {
-		if got := roundDigits(d).String(); got != want {
-			t.Errorf("%d: %s, want %s", d, got, want)
-		}
-	}
 	r := Result{Generator: Generator{Lag: Latency{P99: 1_234_567}}}
-	if r.findCauses(&Config{Load: Load{Rate: 1000}}); !strings.Contains(r.Reasons(limitGenerator), " 1.23ms late") {
+	if r.findCauses(&Config{Load: Load{Rate: 1000}}); !strings.Contains(r.Reasons(limitGenerator), " 1.23 ms late") {
 		t.Errorf("%v", r.Causes)
 	}
 }

@@ -86,10 +86,8 @@ func (b *testbed) runNext(ctx context.Context, s *search, criterion []Threshold)
 	if r.Version == 0 {
 		return r, err
 	}
-	note := &Search{Criterion: criterionText(criterion), Step: s.step, Try: s.try, Verdict: tryPassed}
-	for _, t := range Missed(criterion, &r) {
-		note.Missed = append(note.Missed, t.String())
-	}
+	note := &Search{Criterion: strings.Join(texts(criterion), ","), Step: s.step, Try: s.try, Verdict: tryPassed}
+	note.Missed = texts(Missed(criterion, &r))
 	if r.CausedBy(limitGenerator) {
 		note.Missed = append(note.Missed, "all sent in time")
 	}
@@ -111,12 +109,11 @@ func (r *Result) blame() cause {
 	return c
 }
 
-func criterionText(criterion []Threshold) string {
-	var texts []string
-	for _, t := range criterion {
-		texts = append(texts, t.String())
+func texts(all []Threshold) (list []string) {
+	for _, t := range all {
+		list = append(list, t.text)
 	}
-	return strings.Join(texts, ",")
+	return list
 }
 
 // Search is the place of a run in the search of FindMax.

@@ -1,6 +1,7 @@
 package benchrig
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -95,6 +96,7 @@ type Flow struct {
 	From, To int            // endpoint numbers
 	Dst      netip.AddrPort // where From sends to
 	Prefix   []byte         // the relay's header, not changed after Open; may be empty
+	Header   []byte         // as it arrives, of the length Endpoint.Offset. Nil: Prefix
 }
 
 // NewRig opens the sockets of a plan. A Dialect sets the other fields.
@@ -423,4 +425,13 @@ func (r *Rig) PutHeader(buf, header []byte, size int) int {
 		binary.BigEndian.PutUint16(buf[n-SizeLen:], uint16(size))
 	}
 	return n
+}
+
+// HasHeader reports whether a message begins with the header of a payload of its size.
+func (r *Rig) HasHeader(msg, header []byte) bool {
+	n := len(header)
+	if !r.Sized || n == 0 || len(msg) < n {
+		return bytes.HasPrefix(msg, header)
+	}
+	return bytes.Equal(msg[:n-SizeLen], header[:n-SizeLen]) && int(binary.BigEndian.Uint16(msg[n-SizeLen:])) == len(msg)-n
 }

@@ -72,9 +72,9 @@ func (d TURN) Open(ctx context.Context, p Plan) (*Rig, error) {
 		}
 	}
 	for _, l := range p.Flows {
-		f := Flow{From: l.From, To: l.To, Dst: d.cfg.Server, Prefix: header}
+		f := Flow{From: l.From, To: l.To, Dst: d.cfg.Server, Prefix: header, Header: []byte{}}
 		if l.From == p.Host(l.From) {
-			f.Dst, f.Prefix = s.clients[l.To].relayed, nil
+			f.Dst, f.Prefix, f.Header = s.clients[l.To].relayed, nil, header
 		}
 		r.Flows = append(r.Flows, f)
 	}

@@ -148,8 +148,9 @@ func TestTURNRequests(t *testing.T) {
 		if up, down := r.Flows[0], r.Flows[1]; up.Dst != f.addr() || down.Dst != relayed || down.Prefix != nil {
 			t.Errorf("%s: flows %v, %v", family, up, down)
 		}
-		buf := make([]byte, 64)
-		if n := r.PutHeader(buf, r.Flows[0].Prefix, 300); n != 4 || string(buf[:n]) != "\x40\x00\x01\x2c" || r.PutHeader(buf, nil, 300) != 0 {
+		buf := make([]byte, 304)
+		if n := r.PutHeader(buf, r.Flows[0].Prefix, 300); n != 4 || string(buf[:n]) != "\x40\x00\x01\x2c" || r.PutHeader(buf, nil, 300) != 0 ||
+			!r.HasHeader(buf[:304], r.Flows[0].Prefix) || r.HasHeader(buf[:303], r.Flows[0].Prefix) || r.HasHeader(buf[:3], r.Flows[0].Prefix) {
 			t.Errorf("%s: header %x", family, buf[:n])
 		}
 		if err := r.Close(); err != nil {
