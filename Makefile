@@ -334,7 +334,7 @@ rows: ## check that each row of the mutation table still matches its package (fa
 mutants: ## break the most important rules, one at a time; the test of each must fail (5 to 15 minutes)
 	$(GO) test -tags mutants ./scripts/ci/mutants -count=1 -v -timeout 60m
 
-# PEERS are options: make peers PEERS='--only c,ferry', or --full for all figures. A relay whose
+# PEERS are options: make peers PEERS='--only c,ferry'. A relay whose
 # package is missing is left out. COTURN=DIRECTORY builds coturn from its sources.
 .PHONY: peers
 peers: ## Ferry next to coturn, pion/turn and a bare loop in C: one table of ratios (2 minutes on a quiet machine)

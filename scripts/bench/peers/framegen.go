@@ -9,13 +9,12 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/ferryrelay/ferry/proto"
@@ -320,23 +319,20 @@ func (g *frameGenerator) latency(received uint64) (p50, p99 float64, err error) 
 
 // cpuTime is the time on a processor of all threads of a process and of a kernel thread.
 func cpuTime(process, thread int) (sum time.Duration, err error) {
-	files, err := filepath.Glob("/proc/" + strconv.Itoa(process) + "/task/*/schedstat")
+	threads, err := procfs.AllThreads(process)
 	if err != nil {
 		return 0, err
 	}
-	for _, file := range append(files, "/proc/"+strconv.Itoa(thread)+"/schedstat") {
-		text, err := os.ReadFile(file)
-		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-			continue
-		}
-		if err != nil {
+	poller, err := procfs.NewProc(thread)
+	if err != nil {
+		return 0, err
+	}
+	for _, one := range append(threads, poller) {
+		s, err := one.Schedstat()
+		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
 			return 0, err
 		}
-		ns, err := strconv.ParseInt(strings.Fields(string(text))[0], 10, 64)
-		if err != nil {
-			return 0, err
-		}
-		sum += time.Duration(ns)
+		sum += time.Duration(s.RunningNanoseconds)
 	}
 	return sum, nil
 }

@@ -7,6 +7,7 @@ require (
 	github.com/ferryrelay/ferry v0.0.0
 	github.com/pion/stun/v4 v4.0.1
 	github.com/pion/turn/v5 v5.1.3
+	github.com/prometheus/procfs v0.21.1
 	golang.org/x/net v0.62.0
 	golang.org/x/sys v0.49.0
 )
@@ -23,7 +24,6 @@ require (
 	github.com/pion/logging v0.2.4 // indirect
 	github.com/pion/randutil v0.1.0 // indirect
 	github.com/pion/transport/v5 v5.1.1 // indirect
-	github.com/prometheus/procfs v0.21.1 // indirect
 	github.com/safchain/ethtool v0.7.0 // indirect
 	github.com/vishvananda/netlink v1.3.1 // indirect
 	github.com/vishvananda/netns v0.0.5 // indirect

@@ -15,9 +15,6 @@ import (
 // maxDuration bounds a run.
 const maxDuration = time.Minute
 
-// fullOptions are the defaults with --full; an empty list is all.
-const fullOptions = "--rounds=6 --duration=5s --warmup=1s --rate=20000,50000,100000 --shapes="
-
 // options are the command-line options.
 type options struct {
 	root, out               string
@@ -51,7 +48,6 @@ func parseOptions(args []string, help io.Writer) (options, error) {
 	rates := f.String("rate", "20000", "`list` of datagrams per second")
 	only := f.String("only", "", "`list` of peers: "+strings.Join(peerNames(), ", ")+" (default all)")
 	shapes := f.String("shapes", "pairs,star-up", "`list` of: "+strings.Join(scenarioNames(), ", ")+"; empty: all")
-	full := f.Bool("full", false, "all that is measured for docs/performance.md, in an hour: what the other options do not say becomes "+fullOptions)
 	f.IntVar(&o.serverCPU, "server-cpu", 1, "processor of the relay")
 	f.IntVar(&o.generatorCPU, "generator-cpu", 0, "processor of the generator")
 	f.StringVar(&o.network, "network", netLoopback, "loopback; or, as root, two network namespaces that each receive on a processor of their own: veth, or veth-cut, which segments merged messages before they cross")
@@ -61,19 +57,6 @@ func parseOptions(args []string, help io.Writer) (options, error) {
 	f.BoolVar(&o.pinned, "pinned", false, "set by peers itself: all programs are built and this process is pinned")
 	if err := f.Parse(args); err != nil {
 		return o, err
-	}
-	if *full {
-		given := map[string]bool{}
-		f.Visit(func(set *flag.Flag) { given[set.Name] = true })
-		for word := range strings.FieldsSeq(fullOptions) {
-			name, value, _ := strings.Cut(strings.TrimPrefix(word, "--"), "=")
-			if given[name] {
-				continue
-			}
-			if err := f.Set(name, value); err != nil {
-				return o, err
-			}
-		}
 	}
 	var err error
 	if o.rates, err = parseRates(*rates); err != nil {

@@ -20,7 +20,6 @@ type document struct {
 	Machine      bench.Machine `json:"machine"`
 	Network      string        `json:"network"`
 	Rounds       int           `json:"rounds"` // the first is not counted unless it is the only one
-	Peers        []about       `json:"peers"`
 	Ratios       []table       `json:"ratios"`
 	Medians      []table       `json:"medians"`
 	Incomparable []string      `json:"incomparable"`
@@ -30,33 +29,14 @@ type document struct {
 
 const resultsFile = "peers.json"
 
-// about describes a peer.
-type about struct {
-	Name  string `json:"name"`
-	Title string `json:"title"`
-	About string `json:"about"`
-}
-
-func (s *session) document() document {
+// report prints the results and writes the files.
+func (s *session) report() error {
 	d := document{
 		Written: time.Now().UTC().Truncate(time.Second), Command: s.o.typed(), Commit: s.commit,
 		Machine: s.samples[0].Result.Machine, Rounds: s.o.rounds,
 		Ratios: s.ratios(), Medians: s.absolute(),
 		Network: s.o.network, Incomparable: append(slices.Clone(incomparable), networks[s.o.network]), Faults: s.faults, Samples: s.samples,
 	}
-	for _, list := range [][]peer{peers, variants} {
-		for _, p := range list {
-			if wants(s.o.only, p.base()) {
-				d.Peers = append(d.Peers, about{p.name, p.title, p.about})
-			}
-		}
-	}
-	return d
-}
-
-// report prints the results and writes the files.
-func (s *session) report() error {
-	d := s.document()
 	if err := s.print(&d); err != nil {
 		return err
 	}
@@ -74,7 +54,7 @@ func (s *session) print(d *document) error {
 	if d.Rounds == 1 {
 		counted = "1 round: no median"
 	}
-	fmt.Fprintf(s.out, "\nFERRY AGAINST ITS PEERS: median (lowest–highest) of the ratios of paired runs, %s.\n"+
+	fmt.Fprintf(s.out, "\nFERRY AGAINST ITS PEERS: the median (lowest–highest) of the ratios of paired runs, %s.\n"+
 		"CPU, p50, p99: below 1 is better for the one in front.\n%s, %d processors, Linux %s, commit %s, over %s\n",
 		counted, d.Machine.CPU, d.Machine.Cores, d.Machine.Kernel, d.Commit, d.Network)
 	for _, t := range slices.Concat(d.Ratios, d.Medians) {
@@ -82,19 +62,15 @@ func (s *session) print(d *document) error {
 			return err
 		}
 	}
-	if bad := s.countBad(); bad > 0 {
+	bad := 0
+	for i := range s.samples {
+		if s.samples[i].Bad != "" {
+			bad++
+		}
+	}
+	if bad > 0 {
 		fmt.Fprintf(s.out, "\n%d of %d runs do not count, for the reasons above. Measure again on a quiet machine.\n", bad, len(s.samples))
 	}
 	_, err := fmt.Fprintf(s.out, "\nNot comparable:\n  - %s\n\n", strings.Join(d.Incomparable, "\n  - "))
 	return err
-}
-
-// countBad returns how many runs do not count.
-func (s *session) countBad() (n int) {
-	for i := range s.samples {
-		if s.samples[i].Bad != "" {
-			n++
-		}
-	}
-	return n
 }

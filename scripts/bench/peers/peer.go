@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,7 +27,6 @@ const (
 type peer struct {
 	name  string // on the command line and in JSON
 	title string // in tables, before its version
-	about string // description for readers of the table
 	// start runs the relay and waits until it is ready. star selects the rule
 	// by which relays without a table compute the destination.
 	start func(ctx context.Context, o options, star bool) (*server, error)
@@ -36,20 +36,21 @@ type peer struct {
 // with the others. Only some scenarios use variants.
 var (
 	peers = []peer{
-		{"ferry", "ferry", "ferry dev --workers 1: no rate limits", startFerry},
-		{"null", "null relay", "Ferry's socket loop, swap by arithmetic, no look-up", startNull},
-		{"c", "C loop", "recvmmsg and sendmmsg in C, batch 64, swap by arithmetic, no look-up", startSwap()},
-		{"coturn", "coturn", "coturn with one relay thread, TURN ChannelData", startCoturn()},
-		{"pion", "pion/turn", "pion/turn v5, one listener, TURN ChannelData", startPion},
+		{"ferry", "ferry", startFerry},
+		{"null", "null relay", startNull}, // Ferry's socket loop, swap by arithmetic
+		{"c", "C loop", startSwap()},      // recvmmsg and sendmmsg in C, batch 64, swap by arithmetic
+		{"coturn", "coturn", startCoturn()},
+		{"pion", "pion/turn", startPion},
 	}
 	variants = []peer{
-		{"c-merge", "C loop, merging", "the C loop, one message (UDP_SEGMENT) for what goes to one destination", startSwap("--merge")},
-		{multiplexed, "coturn, multiplexed", "coturn --multiplex-peer --udp-gso: one relayed port for all, so each peer has one client", startCoturn("--multiplex-peer", "--udp-gso")},
+		{"c-merge", "C loop, merging", startSwap("--merge")}, // one message (UDP_SEGMENT) for what goes to one destination
+		// One relayed port for all, so that each peer has one client.
+		{multiplexed, "coturn, multiplexed", startCoturn("--multiplex-peer", "--udp-gso")},
 	}
 	// secured use DTLS with their clients.
 	secured = []peer{
-		{"ferry-dtls", "ferry, DTLS", "ferry dev --workers 1; DTLS with the allocation's key, host and player", startFerryDTLS},
-		{"coturn-dtls", "coturn, DTLS", "coturn over DTLS with a certificate, one relay thread; hosts are plain peers", startCoturnDTLS},
+		{"ferry-dtls", "ferry, DTLS", startFerryDTLS},
+		{"coturn-dtls", "coturn, DTLS", startCoturnDTLS},
 	}
 )
 
@@ -208,8 +209,9 @@ func startCoturnDTLS(ctx context.Context, o options, _ bool) (*server, error) {
 		return nil, err
 	}
 	cert, key := o.bin("coturn.crt"), o.bin("coturn.key")
-	if err := writeCertificate(cert, key); err != nil {
-		return nil, err
+	request := "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -batch -subj /CN=localhost -keyout " + key + " -out " + cert
+	if out, err := exec.CommandContext(ctx, "openssl", strings.Fields(request)...).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("openssl: %w: %s", err, out)
 	}
 	s, err := start(o, o.bin(""), coturn(o, "coturn-dtls", plain, "--no-tls",
 		"--tls-listening-port="+strconv.Itoa(port), "--cert="+cert, "--pkey="+key, "--cipher-list=ECDHE-ECDSA-AES128-GCM-SHA256")...)

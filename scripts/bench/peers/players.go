@@ -32,23 +32,18 @@ type framePlayer struct {
 }
 
 // readPlayers reads what embed wrote.
-func readPlayers(file string, joiners int) ([]framePlayer, error) {
+func readPlayers(file string, joiners int) (all []framePlayer, err error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	count := 0
-	for rest := b; len(rest) > 0; count++ {
-		if _, rest, err = readPlayer(rest); err != nil {
+	for len(b) > 0 {
+		var r record
+		if r, b, err = readPlayer(b); err != nil {
 			return nil, err
 		}
-	}
-	all := make([]framePlayer, count)
-	for i := range all {
-		var r record
-		r, b, _ = readPlayer(b)
-		all[i].id, all[i].bind, all[i].connect = r.id, r.bind, r.connect
-		all[i].place(i, joiners)
+		all = append(all, framePlayer{id: r.id, bind: r.bind, connect: r.connect})
+		all[len(all)-1].place(len(all)-1, joiners)
 	}
 	return all, nil
 }

@@ -8,9 +8,9 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/internal/benchrig/figures"
@@ -222,34 +222,19 @@ func checkQuiet(ctx context.Context) error {
 	return after.sub(before).judge()
 }
 
-// processorTime is the time of all processors, in ticks.
+// processorTime is the time of all processors, in seconds.
 type processorTime struct{ total, idle, steal float64 }
 
-// readProcessorTime reads the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
 func readProcessorTime() (t processorTime, err error) {
-	text, err := os.ReadFile("/proc/stat")
+	fs, err := procfs.NewDefaultFS()
 	if err != nil {
 		return t, err
 	}
-	line, _, _ := strings.Cut(string(text), "\n")
-	words := strings.Fields(line)
-	if len(words) < 9 {
-		return t, fmt.Errorf("/proc/stat begins with %q", line)
-	}
-	for i, word := range words[1:9] {
-		ticks, err := strconv.ParseFloat(word, 64)
-		if err != nil {
-			return t, fmt.Errorf("/proc/stat: %w", err)
-		}
-		t.total += ticks
-		switch i {
-		case 3, 4:
-			t.idle += ticks
-		case 7:
-			t.steal += ticks
-		}
-	}
-	return t, nil
+	stat, err := fs.Stat()
+	c := stat.CPUTotal // Guests are part of the user's time.
+	t = processorTime{idle: c.Idle + c.Iowait, steal: c.Steal}
+	t.total = t.idle + t.steal + c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ
+	return t, err
 }
 
 func (t processorTime) sub(u processorTime) processorTime {

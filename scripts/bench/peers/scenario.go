@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -126,21 +127,13 @@ func (s *scenario) config(o options, st step) bench.Config {
 		Label: bench.Label{Limits: "off"}, Sources: o.net().sources, AllowRemote: o.remote(),
 		Load: bench.Load{
 			Shape: s.shape, Direction: s.direction, Matches: s.matches, Rate: st.rate, Payload: o.payload,
-			Duration: o.duration, Warmup: noneIfZero(o.warmup), Pinned: true, CPU: o.generatorCPU,
+			Duration: o.duration, Warmup: cmp.Or(o.warmup, bench.None), Pinned: true, CPU: o.generatorCPU,
 		},
 	}
 	if st.kind == stepClosed {
 		cfg.Window = window
 	}
 	return cfg
-}
-
-// noneIfZero returns bench.None if d is 0.
-func noneIfZero(d time.Duration) time.Duration {
-	if d == 0 {
-		return bench.None
-	}
-	return d
 }
 
 // estimate returns the approximate duration of all runs.

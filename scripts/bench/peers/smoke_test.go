@@ -33,7 +33,7 @@ func need(t *testing.T, program string) {
 
 func smokeArgs(out, only string) []string {
 	return []string{
-		"--full", "--anyway", "--root", "../../..", "--out", out, "--only", only, "--rounds", "1", "--rate", "1000",
+		"--shapes", "", "--anyway", "--root", "../../..", "--out", out, "--only", only, "--rounds", "1", "--rate", "1000",
 		"--duration", "200ms", "--warmup", "0s", "--retries", "0",
 	}
 }

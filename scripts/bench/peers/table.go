@@ -3,16 +3,16 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/ferryrelay/ferry/internal/benchrig/figures"
 )
 
-// table is a table of the text output.
+// table is a table of the text output, in Markdown so that documents can quote it.
 type table struct {
-	Title string     `json:"title"`
-	Note  string     `json:"note,omitempty"`
+	Title string     `json:"title,omitempty"`
 	Head  []string   `json:"head"`
 	Rows  [][]string `json:"rows"`
 	Foot  []string   `json:"foot,omitempty"`
@@ -39,25 +39,27 @@ func ratioText(s figures.Spread) string {
 	return fmt.Sprintf("%.2f (%.2f–%.2f)", s.Median, s.Min, s.Max)
 }
 
-// ratios returns the tables to quote: Ferry compared with each relay.
+// ratios returns the tables to quote: Ferry compared with each relay, one for all scenarios with the same relays.
 func (s *session) ratios() (list []table) {
 	for _, sc := range chosen(s.o) {
 		ours, bases := s.sides(sc)
 		if len(ours) == 0 || len(bases) == 0 {
 			continue
 		}
-		t := table{
-			Title: sc.name + ": " + sc.about,
-			Note:  fmt.Sprintf("payload %d B; datagrams to the relay: %s", s.o.payload, s.wire(sc)),
-			Head:  []string{""}, Foot: s.leftOut(sc),
-		}
+		head := []string{"median (lowest–highest)"}
 		for _, o := range ours {
 			for _, b := range bases {
-				t.Head = append(t.Head, title(o)+" / "+title(b))
+				head = append(head, title(o)+" / "+title(b))
 			}
 		}
+		if n := len(list); n == 0 || !slices.Equal(list[n-1].Head, head) {
+			list = append(list, table{Head: head})
+		}
+		t := &list[len(list)-1]
+		t.Foot = append(append(t.Foot, fmt.Sprintf("%s: %s; payload %d B; datagrams to the relay: %s", sc.name, sc.about, s.o.payload, s.wire(sc))),
+			s.leftOut(sc)...)
 		for _, r := range s.rows(sc) {
-			line := []string{measureName(r.kind, r.rate)}
+			line := []string{sc.name + ", " + measureName(r.kind, r.rate)}
 			for _, o := range ours {
 				for _, b := range bases {
 					line = append(line, s.cell(r, o, b))
@@ -65,7 +67,9 @@ func (s *session) ratios() (list []table) {
 			}
 			t.Rows = append(t.Rows, line)
 		}
-		list = append(list, t)
+	}
+	for i := range list {
+		list[i].Foot = append(list[i].Foot, s.o.left...)
 	}
 	return list
 }
@@ -116,7 +120,7 @@ func (s *session) leftOut(sc scenario) (list []string) {
 			list = append(list, fmt.Sprintf("%s: %d of %d runs do not count, the first because %s", title(name), bad, all, why))
 		}
 	}
-	return append(list, s.o.left...)
+	return list
 }
 
 // wire lists the datagram sizes that the relays received.
@@ -162,23 +166,20 @@ func (s *session) absolute() (list []table) {
 
 // write prints a table with aligned columns.
 func (t *table) write(w io.Writer) error {
-	widths := make([]int, len(t.Head))
-	for _, line := range append([][]string{t.Head}, t.Rows...) {
-		for i, cell := range line {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
 	var b strings.Builder
-	b.WriteString("\n" + t.Title + "\n")
-	if t.Note != "" {
-		b.WriteString("(" + t.Note + ")\n")
+	if b.WriteString("\n"); t.Title != "" {
+		b.WriteString(t.Title + "\n\n")
 	}
-	for _, line := range append([][]string{t.Head}, t.Rows...) {
-		text := ""
-		for i, cell := range line {
-			text += cell + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2)
+	lines := slices.Concat([][]string{t.Head, slices.Repeat([]string{"---"}, len(t.Head))}, t.Rows)
+	for _, line := range lines {
+		for i := range t.Head {
+			width := 0
+			for _, other := range lines {
+				width = max(width, utf8.RuneCountInString(other[i]))
+			}
+			fmt.Fprintf(&b, "| %-*s ", width, line[i])
 		}
-		b.WriteString("  " + strings.TrimRight(text, " ") + "\n")
+		b.WriteString("|\n")
 	}
 	for _, line := range t.Foot {
 		b.WriteString("  " + line + "\n")

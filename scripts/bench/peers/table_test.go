@@ -7,14 +7,13 @@ import (
 
 func TestTableWrite(t *testing.T) {
 	tab := table{
-		Title: "Title", Note: "note", Head: []string{"", "a", "µs"}, Rows: [][]string{{"first", "1", "2"}, {"x", "1000", ""}},
-		Foot: []string{"foot"},
+		Title: "Title", Head: []string{"", "a", "µs"}, Rows: [][]string{{"first", "1", "2"}, {"x", "1000", ""}}, Foot: []string{"foot"},
 	}
 	var b strings.Builder
 	if err := tab.write(&b); err != nil {
 		t.Fatal(err)
 	}
-	want := "\nTitle\n(note)\n         a     µs\n  first  1     2\n  x      1000\n  foot\n"
+	want := "\nTitle\n\n|       | a    | µs  |\n| ---   | ---  | --- |\n| first | 1    | 2   |\n| x     | 1000 |     |\n  foot\n"
 	if b.String() != want {
 		t.Errorf("the table is\n%q, want\n%q", b.String(), want)
 	}
@@ -27,13 +26,13 @@ func TestTables(t *testing.T) {
 		t.Fatalf("%d tables", len(list))
 	}
 	got := list[0]
-	if strings.Join(got.Head, "|") != "|ferry / C loop|ferry / coturn" {
+	if strings.Join(got.Head, "|") != "median (lowest–highest)|ferry / C loop|ferry / coturn" {
 		t.Errorf("the head is %q", got.Head)
 	}
-	if want := "CPU per datagram at 20,000/s|1.10 (1.00–1.20)|0.50, 1 left out"; strings.Join(got.Rows[0], "|") != want {
+	if want := "pairs, CPU per datagram at 20,000/s|1.10 (1.00–1.20)|0.50, 1 left out"; strings.Join(got.Rows[0], "|") != want {
 		t.Errorf("the first row is %q, want %q", got.Rows[0], want)
 	}
-	if len(got.Foot) != 1 || !strings.Contains(got.Foot[0], "coturn: 1 of 2 runs do not count, the first because it was noisy") {
+	if len(got.Foot) != 2 || !strings.Contains(got.Foot[1], "coturn: 1 of 2 runs do not count, the first because it was noisy") {
 		t.Errorf("the foot is %q", got.Foot)
 	}
 	abs := s.absolute()[0]
