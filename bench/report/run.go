@@ -108,8 +108,8 @@ func cautions(r bench.Result) (list []string) {
 			figures.Time.Format(float64(v.Longest))))
 	}
 	if v := r.Recovery; v != nil {
-		list = append(list, fmt.Sprintf("%s endpoints lost their binding or connection, as after a restart: %s were bound again, p99 %s after their first ERROR 3 or the end of the connection, the last %s after the first of all",
-			figures.Count.Format(float64(v.Endpoints)), figures.Count.Format(float64(v.Bound)), figures.Time.Format(float64(v.Latency.P99)),
+		list = append(list, fmt.Sprintf("%s endpoints lost their binding or connection, as after a restart: %s were bound again, at most %s after their first ERROR 3 or the end of the connection, the last %s after the first of all",
+			figures.Count.Format(float64(v.Endpoints)), figures.Count.Format(float64(v.Bound)), figures.Time.Format(float64(v.Latency.Max)),
 			figures.Time.Format(float64(v.Duration))))
 	}
 	if v := r.Binds; v != nil && v.Sent < v.Offered {

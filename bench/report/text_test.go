@@ -176,10 +176,11 @@ func TestTextOfBinds(t *testing.T) {
 func TestGapDoubts(t *testing.T) {
 	r := sample("x", 1)
 	r.Recovery = newLike(r.Recovery)
-	r.Recovery.Endpoints, r.Recovery.Bound, r.Recovery.Latency = 400, 400, bench.Latency{Samples: 400, P99: 2 * time.Millisecond}
+	r.Recovery.Endpoints, r.Recovery.Bound, r.Recovery.Latency = 400, 400, bench.Latency{Samples: 400, Max: 2 * time.Millisecond}
 	r.Gaps = &bench.Gaps{Longest: 4100 * time.Millisecond, Endpoint: 4200 * time.Millisecond, Endpoints: 400, Over: 399}
 	list := cautions(r)
-	if want := "399 of 400 endpoints got nothing for more than 1 s beyond their schedule, one of them for 4.20 s, and all at the same time for 4.10 s"; len(list) != 2 || list[0] != want {
+	if want := "399 of 400 endpoints got nothing for more than 1 s beyond their schedule, one of them for 4.20 s, and all at the same time for 4.10 s"; len(list) != 2 ||
+		list[0] != want || !strings.Contains(list[1], "400 were bound again, at most 2.00 ms after") {
 		t.Errorf("got %q", list)
 	}
 }
