@@ -70,12 +70,12 @@ func filled(t *testing.T, cluster *redistest.Cluster) (s *Store, node placement.
 // is let through again. When the master goes on nothing is lost, and no relay
 // has to announce everything. The shard is once the one that knows the relays.
 func TestPausedShard(t *testing.T) {
-	t.Parallel()
-	cluster := redistest.StartCluster(t, 3)
-	s, node, entries, hosts := filled(t, cluster)
-	registry := cluster.Shard(t, testKeys.nodes())
 	for i, name := range []string{"with the relays", "without them"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := redistest.StartCluster(t, 3)
+			s, node, entries, hosts := filled(t, cluster)
+			registry := cluster.Shard(t, testKeys.nodes())
 			paused := (registry + i) % 3
 			before := s.Stats()
 			cluster.Nodes[paused].Pause()

@@ -55,6 +55,8 @@ func Start(t testing.TB, args ...string) *Server {
 		s.URL = "redis://" + s.Addr
 		s.args = append([]string{
 			"--port", port, "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "no", "--daemonize", "no",
+			// A replica waits for no other one, and soon has an offset, without which no node lists it.
+			"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1",
 		}, args...)
 		if s.start() == nil {
 			t.Cleanup(s.Stop)
