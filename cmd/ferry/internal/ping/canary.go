@@ -35,13 +35,16 @@ type Canary struct {
 	unreported bool // the last report failed
 }
 
+// bounds are the upper ends of the buckets in seconds. The last bucket has none.
+var bounds = []float64{0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5}
+
 // transport has the metrics of one transport, and whether its last match succeeded.
 type transport struct {
 	name                 string
 	ok                   *metrics.Counter
 	failed               map[string]*metrics.Counter
 	sent, lost           *metrics.Counter
-	roundTrip, preparing *histogram
+	roundTrip, preparing *metrics.PrometheusHistogram
 	lastOK               *metrics.Gauge
 	hour                 hour
 
@@ -74,8 +77,8 @@ func (c *Canary) transport(name string) *transport {
 	t := &transport{
 		name: name, ok: c.set.NewCounter(label("matches_total", `,result="ok"`)), failed: map[string]*metrics.Counter{},
 		sent: c.set.NewCounter(label("datagrams_total", "")), lost: c.set.NewCounter(label("lost_total", "")),
-		roundTrip: newHistogram(c.set, "round_trip_seconds", label),
-		preparing: newHistogram(c.set, "preparation_seconds", label),
+		roundTrip: c.set.NewPrometheusHistogramExt(label("round_trip_seconds", ""), bounds),
+		preparing: c.set.NewPrometheusHistogramExt(label("preparation_seconds", ""), bounds),
 		lastOK:    c.set.NewGauge(label("last_success_seconds", ""), nil),
 	}
 	for _, step := range steps {
@@ -116,10 +119,10 @@ func (c *Canary) count(m match) {
 	t.sent.Add(m.Sent)
 	t.lost.Add(m.Sent - m.Received)
 	for _, trip := range m.trips {
-		t.roundTrip.update(trip.Seconds())
+		t.roundTrip.Update(trip.Seconds())
 	}
 	if m.linked > 0 {
-		t.preparing.update(m.linked.Seconds())
+		t.preparing.Update(m.linked.Seconds())
 	}
 	log, was, first := c.cfg.Logger.With("transport", t.name), t.works, !t.played
 	t.played, t.works = true, m.Err == nil

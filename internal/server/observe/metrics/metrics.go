@@ -53,7 +53,7 @@ type Metrics struct {
 
 // New returns metrics with a set of their own: one process may have several relays.
 func New(cfg Config) *Metrics {
-	m := &Metrics{set: vm.NewSet(), api: newRequests()}
+	m := &Metrics{set: vm.NewSet(), api: requests{vm.NewSet(), vm.NewSet()}}
 	m.register(func(p *page) {
 		p.family("ferry_build_info", gauge, "Version of the build; the value is always 1.")
 		p.sample("ferry_build_info", 1, "version", cfg.Version, "revision", cfg.Revision, "goversion", cfg.GoVersion)
