@@ -9,9 +9,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/big"
 	"slices"
-	"strings"
+
+	"github.com/go-jose/go-jose/v4"
 )
 
 // The algorithms that are permitted (RFC 7518, RFC 8037).
@@ -64,20 +64,6 @@ func (s *keySet) find(id, alg string) (key any, known bool) {
 	return nil, known
 }
 
-// jwk is a published key (RFC 7517, section 4).
-type jwk struct {
-	Kty    string   `json:"kty"`
-	Kid    string   `json:"kid"`
-	Alg    string   `json:"alg"`
-	Use    string   `json:"use"`
-	KeyOps []string `json:"key_ops"`
-	Crv    string   `json:"crv"`
-	N      string   `json:"n"`
-	E      string   `json:"e"`
-	X      string   `json:"x"`
-	Y      string   `json:"y"`
-}
-
 var (
 	errNoKeys = errors.New("has no usable key")
 	errUse    = errors.New("is not for signatures")
@@ -100,7 +86,7 @@ func parseKeys(text []byte) (*keySet, error) {
 	for i, raw := range doc.Keys {
 		k, err := parseKey(raw)
 		if err != nil {
-			set.skipped = append(set.skipped, fmt.Errorf("key %d (kid %q): %w", i, kidOf(raw), err))
+			set.skipped = append(set.skipped, fmt.Errorf("key %d (kid %q): %w", i, k.id, err))
 			continue
 		}
 		set.keys = append(set.keys, k)
@@ -111,107 +97,63 @@ func parseKeys(text []byte) (*keySet, error) {
 	return set, nil
 }
 
-// kidOf returns the name of a key that may be unusable otherwise.
-func kidOf(raw []byte) string {
-	var named struct {
-		Kid string `json:"kid"`
-	}
-	_ = json.Unmarshal(raw, &named)
-	return named.Kid[:min(len(named.Kid), maxKeyID)]
-}
-
+// parseKey returns the id of a key also if the key is unusable.
 func parseKey(raw []byte) (publicKey, error) {
-	var j jwk
-	if err := json.Unmarshal(raw, &j); err != nil {
+	var named struct {
+		Kid    string   `json:"kid"`
+		KeyOps []string `json:"key_ops"`
+		X      string   `json:"x"`
+	}
+	if err := json.Unmarshal(raw, &named); err != nil {
 		return publicKey{}, err
 	}
-	switch {
-	case len(j.Kid) > maxKeyID:
-		return publicKey{}, fmt.Errorf("kid: %w", errField)
-	case j.Use != "" && j.Use != "sig", len(j.KeyOps) > 0 && !slices.Contains(j.KeyOps, "verify"):
-		return publicKey{}, errUse
-	}
-	k := publicKey{id: j.Kid}
-	var err error
-	switch {
-	case j.Kty == "RSA":
-		k.alg = []string{algRS256, algPS256}
-		k.key, err = j.rsa()
-	case j.Kty == "EC" && j.Crv == "P-256":
-		k.alg = []string{algES256}
-		k.key, err = j.p256()
-	case j.Kty == "OKP" && j.Crv == "Ed25519":
-		k.alg = []string{algEdDSA}
-		k.key, err = j.ed25519()
-	default: // includes symmetric keys: a published key is not a secret
-		return publicKey{}, errType
-	}
-	if err != nil {
-		return publicKey{}, err
-	}
-	if j.Alg != "" {
-		if !slices.Contains(k.alg, j.Alg) {
-			return publicKey{}, fmt.Errorf("alg: %w", errType)
-		}
-		k.alg = []string{j.Alg}
-	}
-	return k, nil
-}
-
-func (j *jwk) rsa() (*rsa.PublicKey, error) {
-	n, errN := decode("n", j.N)
-	e, errE := decode("e", j.E)
-	if err := errors.Join(errN, errE); err != nil {
-		return nil, err
-	}
-	if len(e) > 4 || len(n) > maxRSABits/8+1 {
-		return nil, fmt.Errorf("n, e: %w", errField)
-	}
-	modulus, exponent := new(big.Int).SetBytes(n), new(big.Int).SetBytes(e).Int64()
-	if bits := modulus.BitLen(); bits < minRSABits || bits > maxRSABits {
-		return nil, fmt.Errorf("n has %d bits, not %d to %d", bits, minRSABits, maxRSABits)
-	}
-	if modulus.Bit(0) == 0 || exponent < 3 || exponent%2 == 0 || exponent > 1<<31-1 {
-		return nil, fmt.Errorf("n, e: %w", errField)
-	}
-	return &rsa.PublicKey{N: modulus, E: int(exponent)}, nil
-}
-
-func (j *jwk) p256() (*ecdsa.PublicKey, error) {
-	const size = 32
-	x, errX := decode("x", j.X)
-	y, errY := decode("y", j.Y)
-	if err := errors.Join(errX, errY); err != nil {
-		return nil, err
-	}
-	if len(x) != size || len(y) != size {
-		return nil, fmt.Errorf("x, y: %w", errField)
-	}
-	point := append(append([]byte{4}, x...), y...) // SEC 1, 2.3.3: uncompressed
-	k, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), point)
-	if err != nil {
-		return nil, fmt.Errorf("x, y: %w", errField)
-	}
-	return k, nil
-}
-
-func (j *jwk) ed25519() (ed25519.PublicKey, error) {
-	x, err := decode("x", j.X)
-	if err == nil && len(x) != ed25519.PublicKeySize {
-		err = fmt.Errorf("x: %w", errField)
-	}
-	return x, err
-}
-
-func decode(member, text string) ([]byte, error) {
-	b, err := base64.RawURLEncoding.DecodeString(text)
-	switch {
-	case text == "":
-		return nil, fmt.Errorf("%s is missing: %w", member, errField)
-	case err != nil && strings.TrimRight(text, "=") != text:
-		return nil, fmt.Errorf("%s ends with the padding =, which RFC 7515 forbids: %w", member, errField)
+	k := publicKey{id: named.Kid[:min(len(named.Kid), maxKeyID)]}
+	var j jose.JSONWebKey
+	switch err := json.Unmarshal(raw, &j); {
+	case errors.Is(err, jose.ErrUnsupportedKeyType):
+		return k, errType
 	case err != nil:
-		return nil, fmt.Errorf("%s is not base64url: %w", member, errField)
+		return k, fmt.Errorf("%w: %w", errField, err)
+	case len(j.KeyID) > maxKeyID:
+		return k, fmt.Errorf("kid: %w", errField)
+	case j.Use != "" && j.Use != "sig", len(named.KeyOps) > 0 && !slices.Contains(named.KeyOps, "verify"):
+		return k, errUse
 	}
-	return b, nil
+	switch key := j.Key.(type) {
+	case *rsa.PublicKey:
+		if err := checkRSA(key); err != nil {
+			return k, err
+		}
+		k.alg = []string{algRS256, algPS256}
+	case *ecdsa.PublicKey:
+		if key.Curve != elliptic.P256() {
+			return k, errType
+		}
+		k.alg = []string{algES256}
+	case ed25519.PublicKey:
+		if len(named.X) != base64.RawURLEncoding.EncodedLen(ed25519.PublicKeySize) { // The library pads and cuts it.
+			return k, fmt.Errorf("x: %w", errField)
+		}
+		k.alg = []string{algEdDSA}
+	default: // includes symmetric keys: a published key is not a secret
+		return k, errType
+	}
+	if j.Algorithm != "" {
+		if !slices.Contains(k.alg, j.Algorithm) {
+			return k, fmt.Errorf("alg: %w", errType)
+		}
+		k.alg = []string{j.Algorithm}
+	}
+	k.key = j.Key
+	return k, nil
+}
+
+func checkRSA(key *rsa.PublicKey) error {
+	if bits := key.N.BitLen(); bits < minRSABits || bits > maxRSABits {
+		return fmt.Errorf("n has %d bits, not %d to %d", bits, minRSABits, maxRSABits)
+	}
+	if key.N.Bit(0) == 0 || key.E < 3 || key.E%2 == 0 || key.E > 1<<31-1 {
+		return fmt.Errorf("n, e: %w", errField)
+	}
+	return nil
 }
