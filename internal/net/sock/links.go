@@ -118,19 +118,9 @@ type nic struct {
 func newNIC(ifi *net.Interface, addrs []net.Addr) nic {
 	h := nic{name: ifi.Name, index: ifi.Index, loopback: ifi.Flags&net.FlagLoopback != 0}
 	for _, a := range addrs {
-		n, ok := a.(*net.IPNet)
-		if !ok {
-			continue
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			h.prefixes = append(h.prefixes, p)
 		}
-		ip, ok := netip.AddrFromSlice(n.IP)
-		if !ok {
-			continue
-		}
-		bits, _ := n.Mask.Size()
-		if ip = ip.Unmap(); ip.Is4() && len(n.Mask) == net.IPv6len {
-			bits -= 96
-		}
-		h.prefixes = append(h.prefixes, netip.PrefixFrom(ip, bits))
 	}
 	return h
 }
