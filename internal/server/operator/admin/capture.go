@@ -38,14 +38,27 @@ type CaptureFunc func(ctx context.Context, match proto.AllocationID, each func(*
 // capturePages registers POST /allocations/NAME/capture?seconds=5, where NAME is the id of an
 // allocation or a join code. It answers a pcapng file with the messages of the match.
 func capturePages(mux *http.ServeMux, relay *RelayConfig) {
-	mux.HandleFunc("POST /allocations/{name}/capture", func(w http.ResponseWriter, r *http.Request) {
-		seconds, err := captureSeconds(r.URL.Query(), maxCaptureSeconds)
+	capturing(mux, "POST /allocations/{name}/capture", maxCaptureSeconds, func(w http.ResponseWriter, r *http.Request, d time.Duration) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d + time.Minute))
+		serveCapture(w, r, relay, d, maxCaptureBytes)
+	})
+}
+
+// capturing registers a page with the parameter seconds, of which there are at most so many.
+func capturing(mux *http.ServeMux, page string, most int, serve func(http.ResponseWriter, *http.Request, time.Duration)) {
+	mux.HandleFunc(page, func(w http.ResponseWriter, r *http.Request) {
+		q := struct {
+			Seconds int `query:"seconds"`
+		}{5}
+		err := operator.ParseQuery(r.URL.Query(), &q)
+		if err == nil && (q.Seconds < 1 || q.Seconds > most) {
+			err = fmt.Errorf("%w: seconds: %d is not a number from 1 up to %d", operator.ErrQuery, q.Seconds, most)
+		}
 		if err != nil {
 			writeAnswer(w, nil, err)
 			return
 		}
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(seconds + time.Minute))
-		serveCapture(w, r, relay, seconds, maxCaptureBytes)
+		serve(w, r, time.Duration(q.Seconds)*time.Second)
 	})
 }
 
@@ -54,39 +67,25 @@ func capturePages(mux *http.ServeMux, relay *RelayConfig) {
 const fleetCapture = "/fleet-capture/"
 
 func captureForFleet(mux *http.ServeMux, relay *RelayConfig) {
-	mux.HandleFunc("GET "+fleetCapture+"{name}", func(w http.ResponseWriter, r *http.Request) {
-		seconds, err := captureSeconds(r.URL.Query(), maxFleetSeconds)
-		if err != nil {
-			writeAnswer(w, nil, err)
-			return
-		}
-		serveCapture(w, r, relay, seconds, maxFleetBytes)
+	capturing(mux, "GET "+fleetCapture+"{name}", maxFleetSeconds, func(w http.ResponseWriter, r *http.Request, d time.Duration) {
+		serveCapture(w, r, relay, d, maxFleetBytes)
 	})
 }
 
 func captureOfFleet(mux *http.ServeMux, fleet relays) {
-	serve := func(w http.ResponseWriter, r *http.Request) {
-		seconds, err := captureSeconds(r.URL.Query(), maxFleetSeconds)
+	serve := func(w http.ResponseWriter, r *http.Request, d time.Duration) {
+		page, err := askCapture(r, fleet, d)
 		if err != nil {
 			writeAnswer(w, nil, err)
 			return
 		}
-		page, err := askCapture(r, fleet, seconds)
-		if err != nil {
-			writeAnswer(w, nil, err)
-			return
-		}
-		w.Header().Set("Cache-Control", "no-store")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		if page.Status == http.StatusOK {
 			captureHeader(w, r)
 		}
-		w.WriteHeader(page.Status)
-		_, _ = w.Write(page.Body) // An error means that the client has disconnected.
+		writePage(w, &page, captureType)
 	}
-	mux.HandleFunc("POST /allocations/{name}/capture", serve)
-	mux.HandleFunc("POST /nodes/{node}/allocations/{name}/capture", serve)
+	capturing(mux, "POST /allocations/{name}/capture", maxFleetSeconds, serve)
+	capturing(mux, "POST /nodes/{node}/allocations/{name}/capture", maxFleetSeconds, serve)
 }
 
 func askCapture(r *http.Request, fleet relays, seconds time.Duration) (page operator.Page, err error) {
@@ -116,17 +115,6 @@ func askCapture(r *http.Request, fleet relays, seconds time.Duration) (page oper
 
 // fleetCaptureMargin is the time of the call besides the capture.
 const fleetCaptureMargin = 1500 * time.Millisecond
-
-func captureSeconds(query url.Values, most int) (time.Duration, error) {
-	q := struct {
-		Seconds int `query:"seconds"`
-	}{5}
-	err := operator.ParseQuery(query, &q)
-	if err == nil && (q.Seconds < 1 || q.Seconds > most) {
-		err = fmt.Errorf("%w: seconds: %d is not a number from 1 up to %d", operator.ErrQuery, q.Seconds, most)
-	}
-	return time.Duration(q.Seconds) * time.Second, err
-}
 
 func captureHeader(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")

@@ -106,40 +106,37 @@ func candidates(all []operator.Node) string {
 	return strings.Join(append(lines, "see ferry ctl nodes for details"), "\n")
 }
 
+// drains are what drains a relay: that with an id, or the own one.
+type drains struct {
+	defaults engine.DrainConfig
+	begin    func(ctx context.Context, relay string, want engine.DrainConfig) (operator.DrainState, error)
+	cancel   func(ctx context.Context, relay string) (operator.DrainState, error)
+}
+
 // nodeDrainPages registers the pages that drain a node by its id: a relay of the fleet, or the own one, nil
 // if there is none.
 func nodeDrainPages(mux *http.ServeMux, own *DrainConfig, fleet relays, log *slog.Logger) {
-	defaults := engine.DrainConfig{Deadline: -1, Threshold: -1}
+	d := drains{defaults: engine.DrainConfig{Deadline: -1, Threshold: -1}}
 	switch {
 	case fleet.Fleet != nil:
+		d.begin, d.cancel = fleet.Drain, fleet.Undrain
 	case own != nil:
-		defaults = own.Defaults
+		d = own.drains()
 	default:
 		return
 	}
 	mux.HandleFunc("POST /nodes/{node}/drain", func(w http.ResponseWriter, r *http.Request) {
-		want, err := drainConfig(r.URL.Query(), defaults)
-		if err != nil {
-			writeAnswer(w, nil, err)
-			return
+		var state operator.DrainState
+		want, err := drainConfig(r.URL.Query(), d.defaults)
+		if err == nil {
+			state, err = drainNode(r, fleet, log, "drain begun", func(ctx context.Context, relay string) (operator.DrainState, error) {
+				return d.begin(ctx, relay, want)
+			})
 		}
-		state, err := drainNode(r, fleet, log, "drain begun", func(ctx context.Context, relay string) (operator.DrainState, error) {
-			if fleet.Fleet != nil {
-				return fleet.Drain(ctx, relay, want)
-			}
-			err := own.Drain(ctx, want)
-			return own.State(), err
-		})
 		writeAnswer(w, state, err)
 	})
 	mux.HandleFunc("DELETE /nodes/{node}/drain", func(w http.ResponseWriter, r *http.Request) {
-		state, err := drainNode(r, fleet, log, "drain cancelled", func(ctx context.Context, relay string) (operator.DrainState, error) {
-			if fleet.Fleet != nil {
-				return fleet.Undrain(ctx, relay)
-			}
-			err := own.Undrain(ctx)
-			return own.State(), err
-		})
+		state, err := drainNode(r, fleet, log, "drain cancelled", d.cancel)
 		writeAnswer(w, state, err)
 	})
 }
@@ -225,6 +222,20 @@ type DrainConfig struct {
 	State   func() operator.DrainState
 	// Defaults apply to parameters that a request omits.
 	Defaults engine.DrainConfig
+}
+
+func (c *DrainConfig) drains() drains {
+	return drains{
+		c.Defaults,
+		func(ctx context.Context, _ string, want engine.DrainConfig) (operator.DrainState, error) {
+			err := c.Drain(ctx, want)
+			return c.State(), err
+		},
+		func(ctx context.Context, _ string) (operator.DrainState, error) {
+			err := c.Undrain(ctx)
+			return c.State(), err
+		},
+	}
 }
 
 func drainPages(mux *http.ServeMux, own *DrainConfig) {
@@ -372,11 +383,15 @@ func serveRemotePage(w http.ResponseWriter, r *http.Request, f Fleet, find func(
 		writeAnswer(w, nil, err)
 		return
 	}
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
+	writePage(w, &page, "application/json")
+}
+
+func writePage(w http.ResponseWriter, page *operator.Page, contentType string) {
 	if page.Status != http.StatusOK {
-		h.Set("Content-Type", "text/plain; charset=utf-8")
+		contentType = "text/plain; charset=utf-8"
 	}
+	h := w.Header()
+	h.Set("Content-Type", contentType)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(page.Status)
