@@ -437,26 +437,15 @@ func (c *collector) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-type Refusal struct {
-	ID       string    `json:"id"`
-	What     string    `json:"what"`
-	Reason   string    `json:"reason"`
-	Endpoint string    `json:"endpoint,omitempty"`
-	Last     time.Time `json:"last"`
-	Count    uint32    `json:"count"`
-}
-
-func (c *Console) refusals() []Refusal {
-	all := []Refusal{} // not null
+func (c *Console) refusals() []operator.WhyEvent {
+	all := []operator.WhyEvent{} // not null
 	if c.cfg.Refusals == nil {
 		return all
 	}
 	for _, e := range c.cfg.Refusals() {
-		r := Refusal{ID: e.ID.String(), What: e.Kind.String(), Reason: e.Reason, Last: e.Last, Count: e.Count}
-		if e.Endpoint.IsValid() {
-			r.Endpoint = e.Endpoint.String()
-		}
-		all = append(all, r)
+		row := e.Row()
+		row.ID = e.ID.String()
+		all = append(all, row)
 	}
 	return all
 }

@@ -397,7 +397,7 @@ func TestRefusalsPage(t *testing.T) {
 	c, _ := newConsole(t)
 	w := httptest.NewRecorder()
 	c.ServeHTTP(w, httptest.NewRequest("GET", "/console/data/refusals", nil))
-	var got []Refusal
+	var got []operator.WhyEvent
 	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || len(got) != 1 || got[0].What != "bind refused" || got[0].Count != 3 {
 		t.Errorf("%v %s", err, w.Body)
 	}

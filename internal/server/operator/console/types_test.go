@@ -17,7 +17,7 @@ var rewrite = flag.Bool("rewrite", false, "write web/src/types.ts from the types
 
 // typesOfPage are what the page reads: the types of their members follow.
 var typesOfPage = []any{
-	Sample{}, Day{}, FleetState{}, Line{}, Refusal{}, Source{}, Reason{},
+	Sample{}, Day{}, FleetState{}, Line{}, Source{}, Reason{},
 	operator.Allocations{}, operator.Matches{}, operator.Why{}, operator.ProjectTimeline{}, operator.Usage{}, operator.PlayersUsage{},
 	operator.Bans{}, operator.Affected{}, operator.Canaries{}, operator.DrainState{}, operator.Settings{},
 	operator.ReloadResult{}, operator.LogLevel{}, operator.Login{},

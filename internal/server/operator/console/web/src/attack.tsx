@@ -1,5 +1,5 @@
 import { get } from "./api"
-import type { Reason, Refusal, Source } from "./types"
+import type { Reason, Source, WhyEvent } from "./types"
 import { BanButton } from "./bans"
 import { age, clock, known, number, perSecond, short, since } from "./format"
 import { nowSeconds, older, rate, rates, usePoll, type Live } from "./live"
@@ -10,7 +10,7 @@ import { Plot } from "./plot"
 
 export function AttackPage({ live }: { live: Live }) {
   const { samples } = live
-  const { value, error } = usePoll("refusals", 2000, () => get<Refusal[]>("/console/data/refusals"))
+  const { value, error } = usePoll("refusals", 2000, () => get<WhyEvent[]>("/console/data/refusals"))
   const sources = usePoll("sources", 1000, () => get<Source[]>("/console/data/sources"))
   const reasons = usePoll("reasons", 3_600_000, () => get<Record<string, Reason>>("/console/data/reasons"))
   const now = samples[samples.length - 1]
@@ -50,7 +50,7 @@ export function AttackPage({ live }: { live: Live }) {
     {value && value.length > 0 && <section>
       <h2>Newest refusals</h2>
       <Table label="Newest refusals" head={<><th>Last</th><th>Allocation</th><th>Message</th><th>From</th><th class="n">Count</th><th>Reason</th></>}>
-        {value.slice(0, 50).map(r => <tr key={[r.id, r.what, r.endpoint, r.reason].join()}><td>{clock(r.last)}</td><td><a href={matchLink(r.id)}><ShortID id={r.id} /></a></td><td>{r.what}</td><td>{r.endpoint}</td><td class="n">{number(r.count)}</td><td class="text">{r.reason}</td></tr>)}
+        {value.slice(0, 50).map(r => <tr key={[r.id, r.what, r.endpoint, r.reason].join()}><td>{clock(r.last)}</td><td><a href={matchLink(r.id!)}><ShortID id={r.id!} /></a></td><td>{r.what}</td><td>{r.endpoint}</td><td class="n">{number(r.count)}</td><td class="text">{r.reason}</td></tr>)}
       </Table>
     </section>}
   </>

@@ -133,15 +133,6 @@ export interface Line {
   attrs?: string
 }
 
-export interface Refusal {
-  id: string
-  what: string
-  reason: string
-  endpoint?: string
-  last: string
-  count: number
-}
-
 export interface Source {
   prefix: string
   rate: number
