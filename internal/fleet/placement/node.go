@@ -9,50 +9,64 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Node is the announcement of a relay.
+// Node is the announcement of a relay. Its JSON and that of an APIProcess are in the store: see package redisstore
+// for the fields without a name.
 type Node struct {
 	// Relay is the id of the relay, which lasts as long as its master key. Boot
 	// identifies its current run.
-	Relay alloc.RelayID
-	Boot  uint64
+	Relay alloc.RelayID `json:"-"`
+	Boot  uint64        `json:"-"`
 	// Region is the id of its region, Description the display name of the region,
 	// QoSAddress the host:port that answers latency probes, or empty.
-	Region, Description, QoSAddress string
+	Region      string `json:"region"`
+	Description string `json:"description,omitempty"`
+	QoSAddress  string `json:"qos,omitempty"`
 	// Control is host:port of its cluster listener.
-	Control   string
-	Endpoints []alloc.ServerEndpoint
+	Control   string                 `json:"control,omitempty"`
+	Endpoints []alloc.ServerEndpoint `json:"-"`
 	Usage
 	// Version is that of the program, and Capabilities what its relay can do beyond the first
 	// version of the calls.
-	Version      string
-	Capabilities []Capability
+	Version      string       `json:"version,omitempty"`
+	Capabilities []Capability `json:"capabilities,omitempty"`
 	// Draining means that it accepts no new hosts, and Stopped that its process has ended as it
 	// was told to. Its players may return when it starts again.
-	Draining, Stopped bool
+	Draining bool `json:"draining,omitempty"`
+	Stopped  bool `json:"stopped,omitempty"`
 	// Healing means that the store may not have all hosts of the relay yet.
-	Healing bool
+	Healing bool `json:"healing,omitempty"`
 	// RecoverFor is the time after a restart in which its players may return.
-	RecoverFor time.Duration
+	RecoverFor time.Duration `json:"-"`
 }
 
 // Usage is how much of a relay is in use, as measured for each announcement.
 type Usage struct {
 	// Seats is its capacity in players, hosts included. Taken are the reserved seats:
 	// one per host plus its maxConnections.
-	Seats, Taken int
+	Seats int `json:"seats"`
+	Taken int `json:"taken"`
 	// Load is the processor usage of its busiest worker, 0 to 1.
-	Load float64
+	Load float64 `json:"load"`
 	// Allocations are those of the relay, Players those that are bound, Matches its hosts, and
 	// Links the open links. Allocations and Links are 0 for the first version of the calls.
-	Allocations, Players, Matches, Links int
+	Allocations int `json:"allocations,omitempty"`
+	Players     int `json:"players"`
+	Matches     int `json:"matches"`
+	Links       int `json:"links,omitempty"`
 	// Traffic is that of the last seconds, and Up for how long the process has run; 0: not known.
-	Traffic Traffic
-	Up      time.Duration
+	Traffic Traffic       `json:"traffic,omitzero"`
+	Up      time.Duration `json:"-"`
 }
 
 // Traffic is the rate of a relay, per second: datagrams and their bytes without UDP and IP headers
 // that it received and sent, and datagrams that it dropped.
-type Traffic struct{ Received, ReceivedBytes, Sent, SentBytes, Dropped float64 }
+type Traffic struct {
+	Received      float64 `json:"received"`
+	ReceivedBytes float64 `json:"receivedBytes"`
+	Sent          float64 `json:"sent"`
+	SentBytes     float64 `json:"sentBytes"`
+	Dropped       float64 `json:"dropped"`
+}
 
 // Capability is what a relay can do that relays of an earlier version cannot. An API process
 // asks a relay only for what it announces, so that versions can be mixed in any order.
@@ -96,11 +110,13 @@ const (
 
 // APIProcess is the announcement of a process without a relay, for operators.
 type APIProcess struct {
-	Boot uint64
-	Name string
+	Boot uint64 `json:"-"`
+	Name string `json:"name"`
 	// URL is where players' calls are answered; State is "ready", "draining" or "not ready".
-	URL, Version, State string
-	Up                  time.Duration
+	URL     string        `json:"url,omitempty"`
+	Version string        `json:"version,omitempty"`
+	State   string        `json:"state"`
+	Up      time.Duration `json:"-"`
 }
 
 type SeenAPIProcess struct {

@@ -21,11 +21,8 @@ var ErrNotPermitted = errors.New("redisstore: the user of the store may not writ
 
 // apiJSON is the JSON of the entry of an API process. Unknown members are ignored.
 type apiJSON struct {
-	Name    string `json:"name"`
-	URL     string `json:"url,omitempty"`
-	Version string `json:"version,omitempty"`
-	State   string `json:"state"`
-	UpMS    int64  `json:"upMs"`
+	placement.APIProcess
+	UpMS int64 `json:"upMs"`
 }
 
 // announceAPI writes the entry of an API process, "at:seal:json", removes expired ones, and returns
@@ -56,7 +53,7 @@ type APIRegistry struct {
 // store's clock. It skips damaged entries and those that no member of the fleet has signed. Errors:
 // alloc.ErrStoreUnavailable, ErrNotPermitted.
 func (r *APIRegistry) Announce(ctx context.Context, p placement.APIProcess) ([]placement.SeenAPIProcess, error) {
-	text, err := json.Marshal(apiJSON{Name: p.Name, URL: p.URL, Version: p.Version, State: p.State, UpMS: p.Up.Milliseconds()})
+	text, err := json.Marshal(apiJSON{p, p.Up.Milliseconds()})
 	if err != nil {
 		return nil, fmt.Errorf("redisstore: encode the API process: %w", err)
 	}
@@ -104,13 +101,8 @@ func (r *APIRegistry) parseAPIs(ctx context.Context, reply any) (all []placement
 			continue
 		}
 		claims = append(claims, claim{statement: r.keys.apiStatement(boot, parts[2]), api: true, text: parts[1]})
-		all = append(all, placement.SeenAPIProcess{
-			APIProcess: placement.APIProcess{
-				Boot: n, Name: j.Name, URL: j.URL, Version: j.Version, State: j.State,
-				Up: max(time.Duration(j.UpMS), 0) * time.Millisecond,
-			},
-			Age: age(now, at),
-		})
+		j.Boot, j.Up = n, max(time.Duration(j.UpMS), 0)*time.Millisecond
+		all = append(all, placement.SeenAPIProcess{APIProcess: j.APIProcess, Age: age(now, at)})
 	}
 	if err := r.seals.verify(ctx, claims); err != nil {
 		return nil, err

@@ -246,61 +246,25 @@ func (r *Registry) Withdraw(ctx context.Context, relay alloc.RelayID, boot uint6
 // nodeJSON is the JSON of a node's entry. Unknown members are ignored, so that versions
 // can be mixed during an upgrade.
 type nodeJSON struct {
-	Region      string         `json:"region"`
-	Description string         `json:"description,omitempty"`
-	QoS         string         `json:"qos,omitempty"`
-	Control     string         `json:"control,omitempty"`
-	Endpoints   []endpointJSON `json:"endpoints,omitempty"`
-	Seats       int            `json:"seats"`
-	Taken       int            `json:"taken"`
-	Load        float64        `json:"load"`
-	Players     int            `json:"players"`
-	Matches     int            `json:"matches"`
-	Allocations int            `json:"allocations,omitempty"`
-	Links       int            `json:"links,omitempty"`
-	Traffic     *trafficJSON   `json:"traffic,omitempty"`
-	UpMS        int64          `json:"upMs,omitempty"`
-	Version     string         `json:"version,omitempty"`
-
-	Capabilities []placement.Capability `json:"capabilities,omitempty"`
-
-	Draining  bool  `json:"draining,omitempty"`
-	Stopped   bool  `json:"stopped,omitempty"`
-	Healing   bool  `json:"healing,omitempty"`
-	RecoverMS int64 `json:"recoverMs"`
-}
-
-type trafficJSON struct {
-	Received      float64 `json:"received"`
-	ReceivedBytes float64 `json:"receivedBytes"`
-	Sent          float64 `json:"sent"`
-	SentBytes     float64 `json:"sentBytes"`
-	Dropped       float64 `json:"dropped"`
+	placement.Node
+	Endpoints []endpointJSON `json:"endpoints,omitempty"`
+	UpMS      int64          `json:"upMs,omitempty"`
+	RecoverMS int64          `json:"recoverMs"`
 }
 
 type endpointJSON struct {
-	Type     string `json:"type"`
-	Network  string `json:"network"`
-	Host     string `json:"host"`
-	Port     uint16 `json:"port"`
-	Reliable bool   `json:"reliable,omitempty"`
-	Secure   bool   `json:"secure,omitempty"`
+	ConnectionType string `json:"type"`
+	Network        string `json:"network"`
+	Host           string `json:"host"`
+	Port           uint16 `json:"port"`
+	Reliable       bool   `json:"reliable,omitempty"`
+	Secure         bool   `json:"secure,omitempty"`
 }
 
 func encodeNode(n placement.Node) ([]byte, error) {
-	j := nodeJSON{
-		Region: n.Region, Description: n.Description, QoS: n.QoSAddress, Control: n.Control,
-		Seats: n.Seats, Taken: n.Taken, Load: n.Load, Players: n.Players, Matches: n.Matches,
-		Allocations: n.Allocations, Links: n.Links, UpMS: n.Up.Milliseconds(),
-		Version: n.Version, Capabilities: n.Capabilities, Draining: n.Draining, Stopped: n.Stopped, Healing: n.Healing,
-		RecoverMS: milliseconds(n.RecoverFor),
-	}
-	if n.Traffic != (placement.Traffic{}) {
-		traffic := trafficJSON(n.Traffic)
-		j.Traffic = &traffic
-	}
+	j := nodeJSON{Node: n, UpMS: n.Up.Milliseconds(), RecoverMS: milliseconds(n.RecoverFor)}
 	for _, e := range n.Endpoints {
-		j.Endpoints = append(j.Endpoints, endpointJSON{e.ConnectionType, e.Network, e.Host, e.Port, e.Reliable, e.Secure})
+		j.Endpoints = append(j.Endpoints, endpointJSON(e))
 	}
 	text, err := json.Marshal(j)
 	if err != nil {
@@ -333,23 +297,12 @@ func (r *Registry) parseEntry(relay, text string, now int64) (nodeEntry, bool) {
 	if !okAt || !okBoot || !okNumber || json.Unmarshal([]byte(parts[4]), &j) != nil {
 		return nodeEntry{}, false
 	}
-	n := placement.Node{
-		Relay: alloc.RelayID(id), Boot: boot,
-		Region: j.Region, Description: j.Description, QoSAddress: j.QoS, Control: j.Control,
-		Usage: placement.Usage{
-			Seats: j.Seats, Taken: j.Taken, Load: j.Load, Players: j.Players, Matches: j.Matches,
-			Allocations: j.Allocations, Links: j.Links, Up: max(time.Duration(j.UpMS), 0) * time.Millisecond,
-		},
-		Version: j.Version, Capabilities: j.Capabilities, Draining: j.Draining, Stopped: j.Stopped, Healing: j.Healing,
-		RecoverFor: time.Duration(min(max(j.RecoverMS, 0), maxAge.Milliseconds())) * time.Millisecond,
-	}
-	if j.Traffic != nil {
-		n.Traffic = placement.Traffic(*j.Traffic)
-	}
+	n := j.Node
+	n.Relay, n.Boot = alloc.RelayID(id), boot
+	n.Up = max(time.Duration(j.UpMS), 0) * time.Millisecond
+	n.RecoverFor = time.Duration(min(max(j.RecoverMS, 0), maxAge.Milliseconds())) * time.Millisecond
 	for _, e := range j.Endpoints {
-		n.Endpoints = append(n.Endpoints, alloc.ServerEndpoint{
-			ConnectionType: e.Type, Network: e.Network, Host: e.Host, Port: e.Port, Reliable: e.Reliable, Secure: e.Secure,
-		})
+		n.Endpoints = append(n.Endpoints, alloc.ServerEndpoint(e))
 	}
 	return nodeEntry{
 		Seen: placement.Seen{Node: n, Age: age(now, at)},
