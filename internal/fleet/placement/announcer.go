@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync/atomic"
@@ -32,8 +31,8 @@ const (
 )
 
 type AnnouncerConfig struct {
-	Registry  Registry
-	Directory Directory
+	Registry  Registry  // required
+	Directory Directory // required
 	// Node returns what the relay announces now. Relay and Boot are always the
 	// same. Required; it is called by Run's goroutine.
 	Node func() Node
@@ -60,7 +59,6 @@ type Announcer struct {
 	onLost       func(proto.AllocationID)
 	onRefused    func(proto.AllocationID)
 	heartbeatNow chan struct{}
-	ran          atomic.Bool
 	counts       announcerCounts
 
 	// The rest belongs to Run's goroutine.
@@ -85,16 +83,8 @@ type AnnouncerStats struct {
 	Hosts, Ends                             int
 }
 
-// NewAnnouncer returns an announcer that holds nothing, or ErrConfig.
-func NewAnnouncer(cfg AnnouncerConfig) (*Announcer, error) {
-	switch {
-	case cfg.Registry == nil:
-		return nil, fmt.Errorf("%w: Registry is nil", ErrConfig)
-	case cfg.Directory == nil:
-		return nil, fmt.Errorf("%w: Directory is nil", ErrConfig)
-	case cfg.Node == nil:
-		return nil, fmt.Errorf("%w: Node is nil", ErrConfig)
-	}
+// NewAnnouncer returns an announcer that holds nothing.
+func NewAnnouncer(cfg AnnouncerConfig) *Announcer {
 	if cfg.OnLost == nil {
 		cfg.OnLost = func(proto.AllocationID) {}
 	}
@@ -106,7 +96,7 @@ func NewAnnouncer(cfg AnnouncerConfig) (*Announcer, error) {
 		registry:   cfg.Registry, directory: cfg.Directory, node: cfg.Node, onLost: cfg.OnLost, onRefused: cfg.OnMoveRefused,
 		heartbeatNow: make(chan struct{}, 1),
 		store:        storeCalls{log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))},
-	}, nil
+	}
 }
 
 // HeartbeatNow sends the next heartbeat at once, for example when the relay begins to
@@ -133,9 +123,6 @@ func (a *Announcer) Stats() AnnouncerStats {
 // is left; otherwise it marks the relay as draining and stopped, so that no new host is placed
 // there until it is back. It can be called once.
 func (a *Announcer) Run(ctx context.Context) error {
-	if a.ran.Swap(true) {
-		return ErrAlreadyRun
-	}
 	tick := time.NewTicker(announceTick)
 	defer tick.Stop()
 	for {

@@ -2,10 +2,8 @@ package placement
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,23 +13,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
-
-func TestNewAnnouncerRefuses(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]func(*AnnouncerConfig){
-		"Registry":  func(c *AnnouncerConfig) { c.Registry = nil },
-		"Directory": func(c *AnnouncerConfig) { c.Directory = nil },
-		"Node":      func(c *AnnouncerConfig) { c.Node = nil },
-	} {
-		cfg := AnnouncerConfig{
-			Registry: newFakeStore(), Directory: newFakeStore(), Node: func() Node { return Node{} },
-		}
-		change(&cfg)
-		if _, err := NewAnnouncer(cfg); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: error %v does not name the field", name, err)
-		}
-	}
-}
 
 type teller struct {
 	*Announcer
@@ -45,17 +26,13 @@ func inTeller(t *testing.T, test func(t *testing.T, x *teller)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		x := &teller{store: newFakeStore()}
-		var err error
-		x.Announcer, err = NewAnnouncer(AnnouncerConfig{
+		x.Announcer = NewAnnouncer(AnnouncerConfig{
 			Registry: x.store, Directory: x.store,
 			Node:   func() Node { return testNode(0, "eu", 100) },
 			OnLost: func(id proto.AllocationID) { x.lost = append(x.lost, id) },
 
 			OnMoveRefused: func(id proto.AllocationID) { x.refused = append(x.refused, id) },
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- x.Run(ctx) }()
@@ -524,7 +501,6 @@ func TestDeparture(t *testing.T) {
 		if len(nodes) != 1 || !nodes[0].Draining || !nodes[0].Stopped || x.missing(1) != 0 {
 			t.Errorf("relays %v, %d hosts", nodes, 1-x.missing(1))
 		}
-		wantErr(t, "second Run", x.Run(t.Context()), ErrAlreadyRun)
 	})
 	inTeller(t, func(t *testing.T, x *teller) {
 		x.reserve(t, 0)
@@ -541,12 +517,9 @@ func TestDeparture(t *testing.T) {
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	testkit.OneGoroutine(t)
-	a, err := NewAnnouncer(AnnouncerConfig{
+	a := NewAnnouncer(AnnouncerConfig{
 		Registry: newFakeStore(), Directory: newFakeStore(), Node: func() Node { return Node{} },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for n := range maxEnds + 10 {
 		a.HostReserved(hostID(n), 1)
 		a.HostEnded(hostID(n))
@@ -564,7 +537,7 @@ func TestBounds(t *testing.T) {
 
 func ExampleAnnouncer() {
 	store := newFakeStore()
-	a, _ := NewAnnouncer(AnnouncerConfig{
+	a := NewAnnouncer(AnnouncerConfig{
 		Registry: store, Directory: store,
 		Node: func() Node { return Node{Region: "eu", Usage: Usage{Seats: 1000}} },
 	})

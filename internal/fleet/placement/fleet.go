@@ -21,8 +21,6 @@ var (
 	_ alloc.Relay = (*Regional)(nil)
 )
 
-var ErrAlreadyRun = errors.New("fleet: Run was called before")
-
 // Fleet is an alloc.Relay over all relays of a fleet, for a process that serves the API.
 // Its methods may be called concurrently; they return alloc.ErrUnavailable until Run has
 // read the registry.
@@ -34,7 +32,6 @@ type Fleet struct {
 	log       *slog.Logger
 	unused    *unusedReservations
 	counts    counts
-	ran       atomic.Bool
 }
 
 // otherMachines are relays that have their own configurations, and move the join codes of their hosts.
@@ -48,11 +45,8 @@ func (otherMachines) Observe(alloc.Observer) error {
 	return fmt.Errorf("fleet: observe relays of other machines: %w", errors.ErrUnsupported)
 }
 
-// New returns a fleet, or ErrConfig.
-func New(cfg Config) (*Fleet, error) {
-	if err := cfg.validate(); err != nil {
-		return nil, err
-	}
+// New returns a fleet.
+func New(cfg Config) *Fleet {
 	seed := cfg.Seed
 	if seed == 0 {
 		seed = rand.Uint64()
@@ -64,15 +58,12 @@ func New(cfg Config) (*Fleet, error) {
 		},
 		directory: cfg.Directory, dialer: cfg.Dialer, log: log,
 		unused: &unusedReservations{dialer: cfg.Dialer, log: log, queue: make(chan release, releaseQueue)},
-	}, nil
+	}
 }
 
 // Run reads the registry every second, and gives up reservations that came to
 // nothing, until ctx ends. It can be called once.
 func (f *Fleet) Run(ctx context.Context) error {
-	if f.ran.Swap(true) {
-		return ErrAlreadyRun
-	}
 	var releasers sync.WaitGroup
 	for range releaseAtOnce {
 		releasers.Go(func() { f.unused.run(ctx) })
@@ -91,9 +82,6 @@ func unavailable(operation string, cause, err error) error {
 	return fmt.Errorf("fleet: %s: %w: %w", operation, cause, err)
 }
 
-// ErrConfig is returned by [New] and [NewAnnouncer], with the field's name.
-var ErrConfig = errors.New("fleet: bad configuration")
-
 // The limits of time of a [Fleet].
 const (
 	PollEvery = time.Second
@@ -109,7 +97,7 @@ const (
 	storeTimeout    = time.Second
 )
 
-// Config configures a [Fleet].
+// Config configures a [Fleet]. The first three fields are required.
 type Config struct {
 	Registry  Registry
 	Directory Directory
@@ -117,18 +105,6 @@ type Config struct {
 	// Seed makes the choice among relays repeatable. Zero: a random one.
 	Seed   uint64
 	Logger *slog.Logger
-}
-
-func (c *Config) validate() error {
-	switch {
-	case c.Registry == nil:
-		return fmt.Errorf("%w: Registry is nil", ErrConfig)
-	case c.Directory == nil:
-		return fmt.Errorf("%w: Directory is nil", ErrConfig)
-	case c.Dialer == nil:
-		return fmt.Errorf("%w: Dialer is nil", ErrConfig)
-	}
-	return nil
 }
 
 type Stats struct {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,29 +13,11 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-func TestNewRefuses(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]func(*Config){
-		"Registry":  func(c *Config) { c.Registry = nil },
-		"Directory": func(c *Config) { c.Directory = nil },
-		"Dialer":    func(c *Config) { c.Dialer = nil },
-	} {
-		cfg := Config{Registry: newFakeStore(), Directory: newFakeStore(), Dialer: fakeDialer{}}
-		change(&cfg)
-		if _, err := New(cfg); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: error %v does not name the field", name, err)
-		}
-	}
-}
-
 func TestNotRunYet(t *testing.T) {
 	t.Parallel()
 	s := newFakeStore()
-	f, err := New(Config{Registry: s, Directory: s, Dialer: fakeDialer{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = f.ReserveHost(t.Context(), alloc.HostRequest{Caller: alloc.Caller{Tenant: testTenant}, MaxConnections: 3})
+	f := New(Config{Registry: s, Directory: s, Dialer: fakeDialer{}})
+	_, err := f.ReserveHost(t.Context(), alloc.HostRequest{Caller: alloc.Caller{Tenant: testTenant}, MaxConnections: 3})
 	wantErr(t, "ReserveHost", err, alloc.ErrStoreUnavailable)
 	wantErr(t, "Ready", f.Ready(), alloc.ErrStoreUnavailable)
 	if got := f.Regions(); len(got) != 0 {
@@ -255,10 +236,7 @@ func TestHomelessForGood(t *testing.T) {
 func TestReleasesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newFakeStore()
-	f, err := New(Config{Registry: s, Directory: s, Dialer: fakeDialer{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := New(Config{Registry: s, Directory: s, Dialer: fakeDialer{}})
 	for n := range releaseQueue + 7 {
 		f.unused.enqueue(Node{}, hostID(n))
 	}
@@ -347,13 +325,5 @@ func TestRegions(t *testing.T) {
 			got[1] != (alloc.Region{ID: "us", Description: "Ohio", QoSAddress: "192.0.2.1:7777"}) {
 			t.Errorf("%+v", got)
 		}
-	})
-}
-
-// TestRunOnce: and nothing is left running, which the bubble checks.
-func TestRunOnce(t *testing.T) {
-	t.Parallel()
-	inWorld(t, nil, nil, func(t *testing.T, w *world) {
-		wantErr(t, "second Run", w.Run(t.Context()), ErrAlreadyRun)
 	})
 }

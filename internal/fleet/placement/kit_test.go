@@ -472,10 +472,7 @@ func inWorld(t *testing.T, nodes []Node, change func(*Config), test func(t *test
 		if change != nil {
 			change(&cfg)
 		}
-		var err error
-		if w.Fleet, err = New(cfg); err != nil {
-			t.Fatal(err)
-		}
+		w.Fleet = New(cfg)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- w.Run(ctx) }()

@@ -12,11 +12,7 @@ import (
 func newTestAnnouncer(t *testing.T) *Announcer {
 	t.Helper()
 	s := newFakeStore()
-	a, err := NewAnnouncer(AnnouncerConfig{Registry: s, Directory: s, Node: func() Node { return Node{} }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
+	return NewAnnouncer(AnnouncerConfig{Registry: s, Directory: s, Node: func() Node { return Node{} }})
 }
 
 func newTestLocal(t *testing.T) (*Local, *fakeEngine, *Announcer) {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/base/joincode"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -33,28 +32,9 @@ type Regional struct {
 	recent  recentHosts
 }
 
-// NewRegional returns a fleet of these members. Error: ErrConfig unless each has a region and a symbol of
-// its own, or there is one that has neither.
-func NewRegional(members ...Member) (*Regional, error) {
-	r := &Regional{members: members}
-	if len(members) == 1 && members[0].Region == "" && members[0].Symbol == "" {
-		return r, nil
-	}
-	if len(members) == 0 {
-		return nil, fmt.Errorf("%w: no members", ErrConfig)
-	}
-	regions, symbols := map[string]bool{}, map[string]bool{}
-	for _, m := range members {
-		switch {
-		case m.Region == "" || regions[m.Region]:
-			return nil, fmt.Errorf("%w: the region %q is empty or there twice", ErrConfig, m.Region)
-		case len(m.Symbol) != 1 || !strings.Contains(joincode.Alphabet, m.Symbol) || symbols[m.Symbol]:
-			return nil, fmt.Errorf("%w: region %q: the symbol %q is none of %s, or there twice", ErrConfig, m.Region, m.Symbol, joincode.Alphabet)
-		}
-		regions[m.Region], symbols[m.Symbol] = true, true
-	}
-	return r, nil
-}
+// NewRegional returns a fleet of these members: each has a region and a symbol of its own, or there is one that
+// has neither.
+func NewRegional(members ...Member) *Regional { return &Regional{members: members} }
 
 func (r *Regional) isSingle() bool { return r.members[0].Symbol == "" }
 

@@ -23,16 +23,9 @@ func TestRegionalCodes(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) alloc.Store {
 		var members []placement.Member
 		for i, symbol := range []string{"6", "D", "L", "R"} { // Those with which the codes of the tests begin.
-			f, err := placement.New(placement.Config{Registry: noRelays{}, Directory: storetest.NewMemoryDirectory(nil), Dialer: noDialer{}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := placement.New(placement.Config{Registry: noRelays{}, Directory: storetest.NewMemoryDirectory(nil), Dialer: noDialer{}})
 			members = append(members, placement.Member{Fleet: f, Region: fmt.Sprint("region", i), Symbol: symbol})
 		}
-		r, err := placement.NewRegional(members...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r.Codes()
+		return placement.NewRegional(members...).Codes()
 	})
 }

@@ -46,16 +46,10 @@ func inRegionalWorld(t *testing.T, test func(t *testing.T, w *regionalWorld, aga
 		again := func() *Regional {
 			var members []Member
 			for region, symbol := range map[string]string{"eu": "6", "us": "T"} {
-				f, err := New(Config{Registry: w.stores[region], Directory: w.stores[region], Dialer: dialer, Seed: 1})
-				if err != nil {
-					t.Fatal(err)
-				}
+				f := New(Config{Registry: w.stores[region], Directory: w.stores[region], Dialer: dialer, Seed: 1})
 				members = append(members, Member{f, region, symbol})
 			}
-			r, err := NewRegional(members...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := NewRegional(members...)
 			ended := make(chan error)
 			done = append(done, ended)
 			go func() { ended <- r.Run(ctx) }()
@@ -249,21 +243,4 @@ func TestRegionWithoutRelay(t *testing.T) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 	})
-}
-
-func TestRegionalConfig(t *testing.T) {
-	t.Parallel()
-	f := new(Fleet)
-	for name, members := range map[string][]Member{
-		"none": nil, "a region twice": {{f, "eu", "6"}, {f, "eu", "7"}}, "a symbol twice": {{f, "eu", "6"}, {f, "us", "6"}},
-		"no region": {{f, "", "6"}, {f, "us", "7"}}, "no symbol": {{f, "eu", "6"}, {f, "us", ""}}, "a vowel": {{f, "eu", "A"}},
-		"two symbols": {{f, "eu", "67"}},
-	} {
-		if _, err := NewRegional(members...); !errors.Is(err, ErrConfig) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if r, err := NewRegional(Member{Fleet: f}); err != nil || !r.isSingle() {
-		t.Errorf("one store: %v", err)
-	}
 }

@@ -35,11 +35,7 @@ func (r *simRelay) begin(t *testing.T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	store := simStore{sim: r.sim}
-	announcer, err := NewAnnouncer(AnnouncerConfig{Registry: store, Directory: store, Node: func() Node { return Node{} }})
-	if err != nil {
-		t.Error(err)
-		return
-	}
+	announcer := NewAnnouncer(AnnouncerConfig{Registry: store, Directory: store, Node: func() Node { return Node{} }})
 	r.node.Boot++
 	r.taken = 0
 	for id, seats := range r.live {

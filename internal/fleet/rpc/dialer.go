@@ -55,7 +55,6 @@ type Dialer struct {
 	mu      sync.Mutex // guards the following fields; not held during calls
 	conns   map[relayKey]*relayConn
 	running bool
-	ran     bool
 	closed  bool            // after Run
 	runCtx  context.Context // set by Run; done when Run ends
 	work    sync.WaitGroup  // calls and cancellations; begins while running
@@ -84,17 +83,12 @@ func (d *Dialer) Relay(n placement.Node) placement.Relay {
 
 // Run sends cancellations and reloads certificates until ctx is done. It then accepts
 // no more calls, waits up to a second for calls and cancellations in progress, and
-// returns nil when all goroutines of the dialer have ended. A second call returns
-// ErrAlreadyRun.
+// returns nil when all goroutines of the dialer have ended. It can be called once.
 func (d *Dialer) Run(ctx context.Context) error {
 	runCtx, cut := context.WithCancel(context.Background())
 	defer cut()
 	d.mu.Lock()
-	if d.ran {
-		d.mu.Unlock()
-		return ErrAlreadyRun
-	}
-	d.ran, d.running, d.runCtx = true, true, runCtx
+	d.running, d.runCtx = true, runCtx
 	d.mu.Unlock()
 
 	var loops sync.WaitGroup

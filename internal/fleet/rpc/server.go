@@ -42,18 +42,13 @@ const (
 	sweepInterval = time.Second
 )
 
-var (
-	ErrConfig     = errors.New("cluster: bad configuration")
-	ErrAlreadyRun = errors.New("cluster: Run was called before")
-)
-
-// Config configures a [Server]. It is not modified after NewServer.
+// Config configures a [Server]. All fields but the last are required.
 type Config struct {
 	// Addr is the address of the listener; port 0 is any.
 	Addr     netip.AddrPort
 	Relay    placement.Relay
 	Operator Operator
-	// ID is the id of the relay, which its certificate must have. Required.
+	// ID is the id of the relay, which its certificate must have.
 	ID    alloc.RelayID
 	Files Files
 	// Logger gets the commands of operators, reservations that could not be ended,
@@ -74,23 +69,12 @@ type Server struct {
 	counts       serverCounts
 
 	conns sync.WaitGroup // open connections
-	ran   atomic.Bool
 }
 
 // NewServer reads the certificate files and opens the listener. It starts no goroutine
-// before Run; a server that never runs must be closed. Errors wrap ErrConfig or
-// ErrFiles, or are those of the system.
+// before Run; a server that never runs must be closed. Errors wrap ErrFiles, or are those
+// of the system.
 func NewServer(cfg Config) (*Server, error) {
-	switch {
-	case cfg.Relay == nil:
-		return nil, fmt.Errorf("%w: Relay is nil", ErrConfig)
-	case cfg.Operator == nil:
-		return nil, fmt.Errorf("%w: Operator is nil", ErrConfig)
-	case cfg.ID.IsZero():
-		return nil, fmt.Errorf("%w: ID is zero", ErrConfig)
-	case !cfg.Addr.IsValid():
-		return nil, fmt.Errorf("%w: Addr is no address", ErrConfig)
-	}
 	logger := cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	s := &Server{
 		reservations: newReservations(cfg.Relay, logger), operators: &operatorCalls{operator: cfg.Operator, logger: logger},
@@ -159,11 +143,8 @@ func (s *Server) track(conn net.Conn, state http.ConnState) {
 func (s *Server) Addr() netip.AddrPort { return s.listener.Addr().(*net.TCPAddr).AddrPort() }
 
 // Run serves until ctx is done. It returns nil when all goroutines of the server have
-// ended, or the error of the listener. A second call returns ErrAlreadyRun.
+// ended, or the error of the listener. It can be called once.
 func (s *Server) Run(ctx context.Context) error {
-	if s.ran.Swap(true) {
-		return ErrAlreadyRun
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var loops sync.WaitGroup

@@ -226,16 +226,6 @@ func TestOwnFiles(t *testing.T) {
 			t.Errorf("an API with %s: %v", name, err)
 		}
 	}
-	for name, cfg := range map[string]Config{
-		"no relay":    {Addr: loopback, Operator: x.operator, ID: testRelay, Files: good},
-		"no operator": {Addr: loopback, Relay: x.relay, ID: testRelay, Files: good},
-		"no id":       {Addr: loopback, Relay: x.relay, Operator: x.operator, Files: good},
-		"no address":  {Relay: x.relay, Operator: x.operator, ID: testRelay, Files: good},
-	} {
-		if _, err := NewServer(cfg); !errors.Is(err, ErrConfig) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
 	if _, err := NewServer(Config{Addr: x.server.Addr(), Relay: x.relay, Operator: x.operator, ID: testRelay, Files: good}); err == nil {
 		t.Error("two listeners at one address")
 	}

@@ -61,16 +61,11 @@ func newFrontEnd(o *Options, store *redisstore.Stores, own func() placement.APIP
 		if m.Region != "" {
 			log = log.With("region", m.Region)
 		}
-		m.Fleet, err = placement.New(placement.Config{
-			Registry: s.Registry, Directory: s.Directory, Dialer: f.dialer, Logger: log,
-		})
-		if err != nil {
-			return nil, err
-		}
+		m.Fleet = placement.New(placement.Config{Registry: s.Registry, Directory: s.Directory, Dialer: f.dialer, Logger: log})
 		members = append(members, m)
 	}
-	f.fleet, err = placement.NewRegional(members...)
-	return f, err
+	f.fleet = placement.NewRegional(members...)
+	return f, nil
 }
 
 func (f *frontEnd) addTo(g *parts.Group) {

@@ -54,12 +54,10 @@ func newMember(s *status, summary func() operator.Summary) (_ *member, err error
 		QoSAddress: r.engine.Region().QoSAddress, Endpoints: r.engine.Endpoints,
 		Version: o.Version, Capabilities: placement.Capabilities(), RecoverFor: c.RecoverFor,
 	}
-	if m.announcer, err = placement.NewAnnouncer(placement.AnnouncerConfig{
+	m.announcer = placement.NewAnnouncer(placement.AnnouncerConfig{
 		Registry: store.Registry, Directory: store.Directory, Node: m.announcement, OnLost: m.onHostLost, Logger: o.Logger,
 		OnMoveRefused: func(host proto.AllocationID) { endUnreachableHost(r.engine.Server, o.Logger, host) },
-	}); err != nil {
-		return nil, err
-	}
+	})
 	pages := s.relayConfig()
 	pages.Summary = summary
 	if m.cluster, err = rpc.NewServer(rpc.Config{

@@ -45,20 +45,17 @@ func RunMigration(t *testing.T, d placement.Directory, seed uint64, pace int) {
 	}
 	put(t, d, production, x.code, x.hosts[0], true)
 	setHome(t, d, x.hosts[0], theirs)
-	var err error
-	x.announcer, err = placement.NewAnnouncer(placement.AnnouncerConfig{
+	x.announcer = placement.NewAnnouncer(placement.AnnouncerConfig{
 		Registry: migrationRegistry{}, Directory: migrationDirectory{d, x},
 		Node:          func() placement.Node { return placement.Node{Relay: theirs.Relay, Boot: theirs.Boot} },
 		OnMoveRefused: func(id proto.AllocationID) { t.Errorf("host %v does not get the code", id) },
 		OnLost:        func(id proto.AllocationID) { t.Errorf("host %v has lost the code", id) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	x.announcer.HostReturned(x.hosts[0], production.Hash())
 	x.announcer.KeepCode(x.hosts[0], x.code)
 	services := make([]*alloc.Service, processes)
 	for i := range services {
+		var err error
 		services[i], err = alloc.NewService(alloc.ServiceConfig{
 			Relay: migrationRelay{alloctest.NewRelay(), x}, Store: migrationDirectory{d, x}, HostMigration: true, MaxOutstanding: 65536,
 			LiveRegions: func() []alloc.Region { return nil },
