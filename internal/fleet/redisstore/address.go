@@ -19,17 +19,6 @@ const (
 	Cluster
 )
 
-// String returns the name of the kind as a URL has it.
-func (k Kind) String() string {
-	switch k {
-	case Sentinel:
-		return "sentinel"
-	case Cluster:
-		return "cluster"
-	}
-	return "alone"
-}
-
 const (
 	redisPort    = "6379"
 	sentinelPort = "26379"

@@ -56,25 +56,3 @@ func hostList(n int) string {
 	}
 	return strings.Join(hosts, ",")
 }
-
-func TestNewRefuses(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]Config{
-		"no URL":            {},
-		"URL":               {URL: "http://a"},
-		"time-out":          {URL: "redis://a", Timeout: -1},
-		"hold":              {URL: "redis://a", HostTTL: 1},
-		"pool":              {URL: "redis://a", PoolSize: -1},
-		"prefix with brace": {URL: "redis://a", Prefix: "{x}"},
-		"prefix with space": {URL: "redis://a", Prefix: "x y"},
-		"long prefix":       {URL: "redis://a", Prefix: strings.Repeat("x", maxPrefix+1)},
-	} {
-		c.Signer = &anySigner{}
-		if _, err := New(c); err == nil {
-			t.Errorf("%s: New is content", name)
-		}
-	}
-	if _, err := New(Config{URL: "redis://a"}); err == nil {
-		t.Error("no signer: New is content")
-	}
-}

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -89,12 +88,8 @@ func (b *Bans) Restore(ctx context.Context, all []Ban, number uint64) (bool, err
 
 // Set stores the text of a ban for all processes of the fleet until its end, at most so
 // many bans. A process that may write to the store can write any: bans are not signed, since
-// they only refuse. Errors: ErrBansFull, alloc.ErrStoreUnavailable, and one for a text that is
-// too long.
+// they only refuse. Errors: ErrBansFull, alloc.ErrStoreUnavailable.
 func (b *Bans) Set(ctx context.Context, id, text string, until time.Time, most int) error {
-	if id == "" || len(id) > maxName || len(text) > maxBan {
-		return fmt.Errorf("redisstore: a ban of %d bytes with an id of %d bytes: at most %d, and 1 to %d", len(text), len(id), maxBan, maxName)
-	}
 	n, err := b.calls.number(ctx, "store a ban", setBan, []string{b.key}, id, until.UnixMilli(), text, most)
 	if err == nil && n == 0 {
 		err = ErrBansFull

@@ -3,10 +3,7 @@ package redisstore
 import (
 	"cmp"
 	"crypto/tls"
-	"errors"
-	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
@@ -16,13 +13,11 @@ const (
 	// defaultTimeout leaves enough time for the API to answer 503 within 100 ms when
 	// the store is unavailable.
 	defaultTimeout = 70 * time.Millisecond
-	// DefaultPoolSize is enough for tens of thousands of calls per second on one
+	// defaultPoolSize is enough for tens of thousands of calls per second on one
 	// network. A thousand relays of that size stay within the 10,000 clients of Redis,
 	// since an idle relay keeps one or two connections.
-	DefaultPoolSize = 16
-	DefaultPrefix   = "ferry:"
-	// maxPrefix bounds the prefix in bytes, since each key contains it.
-	maxPrefix = 64
+	defaultPoolSize = 16
+	defaultPrefix   = "ferry:"
 )
 
 // The consecutive failures that open the breaker. The shards of a cluster fail
@@ -42,9 +37,8 @@ type Config struct {
 	// TLS is used by rediss, rediss+sentinel and rediss+cluster; nil means the
 	// system's roots. An empty ServerName is the name dialled.
 	TLS *tls.Config
-	// Prefix begins all keys, so that two fleets can share a server: up to 64
-	// characters other than braces, spaces and control characters. Empty means
-	// "ferry:".
+	// Prefix begins all keys: characters other than braces, spaces and control characters,
+	// so that tests can share a server. Empty means "ferry:".
 	Prefix string
 	// Region is the region whose state the store has, one of Symbols: the regions of the fleet by the
 	// first symbol of their join codes. Empty: it has the state of all regions.
@@ -70,28 +64,8 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
 	c.HostTTL = cmp.Or(c.HostTTL, placement.HostTTL)
-	c.PoolSize = cmp.Or(c.PoolSize, DefaultPoolSize)
-	c.Prefix = cmp.Or(c.Prefix, DefaultPrefix)
+	c.PoolSize = cmp.Or(c.PoolSize, defaultPoolSize)
+	c.Prefix = cmp.Or(c.Prefix, defaultPrefix)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
-}
-
-// Validate returns the first error, with the field's name. It does not need the Signer.
-func (c Config) Validate() error {
-	switch {
-	case c.URL == "":
-		return errors.New("redisstore: URL is empty: name a server, for example redis://127.0.0.1:6379")
-	case c.Timeout < 0:
-		return fmt.Errorf("redisstore: Timeout %v is negative", c.Timeout)
-	case c.HostTTL < 0 || c.HostTTL > 0 && c.HostTTL < time.Millisecond:
-		return fmt.Errorf("redisstore: HostTTL %v is below a millisecond", c.HostTTL)
-	case c.PoolSize < 0:
-		return fmt.Errorf("redisstore: PoolSize %d is negative", c.PoolSize)
-	case len(c.Prefix) > maxPrefix:
-		return fmt.Errorf("redisstore: Prefix has %d bytes, at most %d are taken", len(c.Prefix), maxPrefix)
-	case strings.ContainsFunc(c.Prefix, func(r rune) bool { return r <= ' ' || r == '{' || r == '}' || r > '~' }):
-		return errors.New("redisstore: Prefix holds a brace, a space or another character than those of ASCII: braces would decide which shard of a cluster has a key")
-	}
-	_, err := ParseURL(c.URL)
-	return err
 }

@@ -31,7 +31,7 @@ const testTimeout = 20 * time.Second
 
 var tenant = alloc.Tenant{Project: "game", Environment: "production"}
 
-var testKeys = keys{DefaultPrefix}
+var testKeys = keys{defaultPrefix}
 
 func lease(ctx context.Context, s *Store, scope, holder string, used int64, ttl time.Duration) error {
 	return s.Leases.Set(ctx, holder, ttl, []Use{{scope, used}})

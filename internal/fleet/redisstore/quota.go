@@ -7,9 +7,6 @@ import (
 	"time"
 )
 
-// maxName bounds the names of scopes, holders and buckets in bytes.
-const maxName = 512
-
 // maxLease bounds the time for which a usage counts. One with a later end is damaged.
 const maxLease = time.Minute
 
@@ -71,18 +68,8 @@ type Leases struct {
 }
 
 // Set stores the usages of a holder for ttl, in batches. They replace the previous values, and
-// expire after ttl if the holder has died. Errors: alloc.ErrStoreUnavailable, and an error for invalid
-// names or numbers.
+// expire after ttl, at most maxLease, if the holder has died. Error: alloc.ErrStoreUnavailable.
 func (l *Leases) Set(ctx context.Context, holder string, ttl time.Duration, uses []Use) error {
-	if ttl < time.Millisecond || ttl > maxLease || holder == "" || len(holder) > maxName {
-		return fmt.Errorf("redisstore: lease for %v of a holder with a name of %d bytes: 1ms to %v, and 1 to %d bytes", ttl, len(holder), maxLease, maxName)
-	}
-	for _, u := range uses {
-		if u.Scope == "" || len(u.Scope) > maxName || u.Used < 0 || u.Used > maxUsed {
-			return fmt.Errorf("redisstore: lease of %d of a scope with a name of %d bytes: 0 to %d, and 1 to %d bytes", u.Used, len(u.Scope),
-				int64(maxUsed), maxName)
-		}
-	}
 	for part := range slices.Chunk(uses, batch) {
 		all := make([]invocation, len(part))
 		for i, u := range part {

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -60,28 +59,6 @@ func TestLeases(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantUsed(t, s, uses[2*batch].Scope, 2*batch)
-}
-
-func TestLeaseRefuses(t *testing.T) {
-	t.Parallel()
-	s := open(t, Config{URL: "redis://127.0.0.1:1"})
-	long := strings.Repeat("x", maxName+1)
-	for name, err := range map[string]error{
-		"no scope":    lease(t.Context(), s, "", "holder", 1, time.Minute),
-		"long scope":  lease(t.Context(), s, long, "holder", 1, time.Minute),
-		"no holder":   lease(t.Context(), s, "scope", "", 1, time.Minute),
-		"long holder": lease(t.Context(), s, "scope", long, 1, time.Minute),
-		"negative":    lease(t.Context(), s, "scope", "holder", -1, time.Minute),
-		"too much":    lease(t.Context(), s, "scope", "holder", maxUsed+1, time.Minute),
-		"no time":     lease(t.Context(), s, "scope", "holder", 1, 0),
-	} {
-		if err == nil || unavailable(err) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if got := s.Stats(); got.Calls != 0 {
-		t.Errorf("the store was asked %d times", got.Calls)
-	}
 }
 
 // TestTake: of many concurrent callers in several processes, as many succeed as the

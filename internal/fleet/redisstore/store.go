@@ -41,12 +41,6 @@ type Directory struct {
 // New returns the store at c.URL. It opens no connection; [Store.Ping] does. Close
 // closes the connections.
 func New(c Config) (*Store, error) {
-	if err := c.Validate(); err != nil {
-		return nil, err
-	}
-	if c.Signer == nil {
-		return nil, errors.New("redisstore: Signer is nil")
-	}
 	c = c.withDefaults()
 	address, err := ParseURL(c.URL)
 	if err != nil {
@@ -89,9 +83,6 @@ func (s *Store) Close() error {
 // Ping connects to the store of a configuration, whose Signer may be nil, and returns nil if
 // it answers.
 func Ping(ctx context.Context, c Config) error {
-	if err := c.Validate(); err != nil {
-		return err
-	}
 	c = c.withDefaults()
 	address, err := ParseURL(c.URL)
 	if err != nil {

@@ -510,7 +510,7 @@ func checkFleet(c *config.Config, mode Mode) error {
 	configs, err := storeConfigs(c, mode, nil)
 	errs = append(errs, err)
 	for _, cfg := range configs {
-		if err := cfg.Validate(); err != nil {
+		if _, err := redisstore.ParseURL(cfg.URL); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", storeSetting(cfg.Region), err))
 		}
 	}
