@@ -57,7 +57,6 @@ type Options struct {
 // mode does not have is nil.
 type App struct {
 	opts     Options
-	began    time.Time // when the process did
 	parts    *parts.Group
 	settings *settings
 	relay    *localRelay
@@ -79,7 +78,7 @@ func New(o Options) (*App, error) {
 		o.Logger.Warn(w)
 	}
 	o.Logger = slog.New(console.NewLog(o.Logger.Handler()))
-	a := &App{opts: o, began: time.Now(), parts: parts.NewGroup()}
+	a := &App{opts: o, parts: parts.NewGroup()}
 	open, err := openPorts(&o)
 	if err == nil {
 		err = a.build(open)
@@ -152,7 +151,7 @@ func (a *App) build(open ports) error {
 		return err
 	}
 	a.parts.Add(parts.Part{Name: "bans", Run: bans.Run})
-	self := self{opts: o, since: a.began, ready: ready, url: open.url(apiFile, hasTLS(&o.Config))}
+	self := self{opts: o, since: time.Now(), ready: ready, url: open.url(apiFile, hasTLS(&o.Config))}
 	if mode == API {
 		if a.frontEnd, err = newFrontEnd(o, stores, self.announcement); err != nil {
 			return err

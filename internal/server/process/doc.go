@@ -1,7 +1,8 @@
 // Package process combines the parts of Ferry in one process: the relay with its transports,
 // the Allocations service with its store, the HTTP API, which shares its port with the
-// WebSocket, and the admin pages. The commands serve, relay, api, dev and demo all run
-// an [App]. Its [Mode] determines the parts:
+// WebSocket, and the admin pages. The commands serve, relay, api and dev all run
+// an [App]. Its data plane, its server and the order of its parts are those of package relay,
+// which demo runs. Its [Mode] determines the parts:
 //
 //	serve, dev  admin, relay, API; the service calls the relay, and keeps its codes
 //	            in memory
