@@ -280,6 +280,7 @@ func TestPlacer(t *testing.T) {
 	first := relaytest.Start(t, relay.Config{})
 	store := alloc.NewMemoryStore()
 	second := relaytest.Start(t, relay.Config{
+		Dir:     t.TempDir(), // It keeps the codes of its own hosts.
 		Service: alloc.ServiceConfig{Store: store},
 		Place: func(own alloc.Relay) alloc.Relay {
 			p, err := alloc.NewPlacer([]alloc.Relay{own, first.Reserver()}, nil)

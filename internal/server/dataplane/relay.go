@@ -91,6 +91,9 @@ func (r *Relay) NewService(cfg alloc.ServiceConfig) (*alloc.Service, error) {
 	}
 	if cfg.KeepCode == nil && r.cfg.Engine.Recovery.StateFile != "" {
 		cfg.KeepCode = r.KeepCode
+		if cfg.Relay != r {
+			cfg.KeepCode = r.keepOwnCode
+		}
 	}
 	return alloc.NewService(cfg)
 }
@@ -125,6 +128,14 @@ func (r *Relay) ReserveJoiner(ctx context.Context, q alloc.JoinerRequest) (alloc
 // MigrateHost implements alloc.Relay.
 func (r *Relay) MigrateHost(ctx context.Context, q alloc.MigrationRequest) (alloc.Reservation, error) {
 	return reserve(ctx, r, q, r.Server.MigrateHost)
+}
+
+// keepOwnCode is KeepCode in a service that has hosts on other relays, too.
+func (r *Relay) keepOwnCode(ctx context.Context, host proto.AllocationID, code string) error {
+	if err := r.KeepCode(ctx, host, code); !errors.Is(err, alloc.ErrNotFound) {
+		return err
+	}
+	return nil
 }
 
 // KeepCode keeps the join code of a host over a crash.
