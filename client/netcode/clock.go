@@ -13,11 +13,10 @@ type clock struct {
 // maxStep bounds by how much one Update moves the clock; more times out all.
 const maxStep = 24 * time.Hour
 
-func (c *clock) advance(now time.Time) (first bool) {
-	first = !c.started
+func (c *clock) advance(now time.Time) {
 	step := now.Sub(c.last)
 	switch {
-	case first:
+	case !c.started:
 		c.started, step = true, 0
 	case step < 0:
 		c.behind -= step
@@ -28,7 +27,6 @@ func (c *clock) advance(now time.Time) (first bool) {
 	}
 	c.elapsed += min(step, maxStep)
 	c.last = now
-	return first
 }
 
 func (c *clock) millis() uint32 { return millisOf(c.elapsed) }

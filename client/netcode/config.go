@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"math"
-	"net/netip"
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/link"
@@ -23,8 +22,7 @@ type Config struct {
 	// Nil means a UDP socket, opened by Listen or Connect.
 	Link link.Link
 	// Conditions simulate a bad network in front of the link, the same in both directions. Chance follows from its address.
-	Conditions  link.Conditions
-	AutoConnect AutoConnect
+	Conditions link.Conditions
 
 	// GameVersion must be the same on both sides.
 	GameVersion int32
@@ -54,17 +52,6 @@ type Config struct {
 	Rand io.Reader
 	// Logger logs changes of connections, not datagrams. Nil disables logs.
 	Logger *slog.Logger
-}
-
-// AutoConnect is where the first Update of a server listens, and where that of a client connects to.
-type AutoConnect struct {
-	// Port is the UDP port on both sides. 0 turns it off.
-	Port uint16
-	// ListenAddress is where the server listens. Zero means 0.0.0.0.
-	ListenAddress netip.Addr
-	// ConnectAddress is where the client connects to. Zero means 127.0.0.1, and
-	// 0.0.0.0 means that it does not.
-	ConnectAddress netip.Addr
 }
 
 // Limits bound what the peers of a driver can cost. Zero means the default.

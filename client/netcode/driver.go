@@ -37,7 +37,6 @@ type Driver struct {
 	ids      networkIDs
 	releases releases
 	events   []Event
-	requests requests
 
 	buf     []byte // of the datagram that is received
 	scratch []byte // of the message that is sent
@@ -305,18 +304,13 @@ func (d *Driver) flush() {
 // Update is the first half of a tick: it takes what arrived, ends what waited too long, and
 // publishes what happened. A time before that of the last Update counts as the same.
 //
-// It returns why the link has ended, after which nothing arrives any more, or,
-// once, why Config.AutoConnect could not be done; net.ErrClosed after Close.
+// It returns why the link has ended, after which nothing arrives any more; net.ErrClosed after Close.
 func (d *Driver) Update(now time.Time) error {
 	if d.closed {
 		return net.ErrClosed
 	}
-	first := d.clock.advance(now)
+	d.clock.advance(now)
 	d.forget()
-	if first {
-		d.requestAuto()
-	}
-	d.requests.serve(d)
 	if d.ep != nil {
 		d.link.Advance(now)
 		d.ep.Advance(d.clock.elapsed)
@@ -328,10 +322,7 @@ func (d *Driver) Update(now time.Time) error {
 		d.takeEvents()
 		orderEvents(d.events, d.server)
 	}
-	if d.err != nil {
-		return d.err
-	}
-	return d.requests.takeAutoError()
+	return d.err
 }
 
 func (d *Driver) forget() {
@@ -424,7 +415,6 @@ func (d *Driver) Close() error {
 		return nil
 	}
 	d.closed = true
-	d.requests.close()
 	d.forget()
 	if d.link == nil {
 		return nil

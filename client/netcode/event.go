@@ -64,11 +64,9 @@ func orderEvents(events []Event, server bool) {
 var (
 	// ErrConfig is wrapped by every refusal of a configuration or of a type of RPC.
 	ErrConfig = errors.New("netcode: configuration is not usable")
-	// ErrAlready is Listen on a server that listens, Connect on a client that has a
-	// connection, or a Request after another one of the same kind and tick.
+	// ErrAlready is Listen on a server that listens, and Connect on a client that has a
+	// connection.
 	ErrAlready = errors.New("netcode: already listening or connected")
-	// ErrPending is a Request before the next Update.
-	ErrPending = errors.New("netcode: request is pending")
 	// ErrGone is a call for a connection that has ended or never was.
 	ErrGone = errors.New("netcode: connection has ended")
 	// ErrNotAllowed is a server's call on a client or a client's on a server, and one that the

@@ -1,9 +1,6 @@
 package netcode
 
-import (
-	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/internal/utp"
-)
+import "github.com/ferryrelay/ferry/internal/utp"
 
 const WireVersion = wireVersion
 
@@ -12,11 +9,6 @@ type ProtocolVersion = version
 func (d *Driver) Version() ProtocolVersion { return d.version }
 
 func (d *Driver) Listening() bool { return d.listening() }
-
-// AutoAddrs returns where a server listens and a client connects to, the zero Addr if it does not.
-func (c Config) AutoAddrs() (listen, connect address.Addr) {
-	return c.AutoConnect.listen(), c.AutoConnect.connect()
-}
 
 // Mask returns the acknowledgements as a mask of bits: bit i is the tick Newest-i.
 func (a Acks) Mask() uint32 { return a.mask }

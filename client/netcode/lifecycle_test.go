@@ -109,7 +109,7 @@ func TestEventsAreLegal(t *testing.T) {
 				}
 			}
 			if i > 0 && chance.IntN(50) == 0 {
-				d.RequestConnect(b.node.Local())
+				_, _ = d.Connect(b.node.Local())
 			}
 		}
 		b.flush()

@@ -297,7 +297,7 @@ func runTranscript(t *testing.T, seed uint64) string {
 	for i := range uint32(400) {
 		for _, d := range b.clients {
 			if i%97 == 0 {
-				d.RequestConnect(b.node.Local())
+				_, _ = d.Connect(b.node.Local())
 			}
 			for c := range d.Conns() {
 				c.SetInGame(true)

@@ -130,22 +130,6 @@ func TestSnapshotsOnceAcrossInGame(t *testing.T) {
 	}
 }
 
-// TestRequestsOfAClosedDriver: no request stays pending.
-func TestRequestsOfAClosedDriver(t *testing.T) {
-	d, err := netcode.NewClient(netcode.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := d.RequestConnect(address.FromUDP(netip.MustParseAddrPort("127.0.0.1:9")))
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
-	after := d.RequestConnect(address.FromUDP(netip.MustParseAddrPort("127.0.0.1:9")))
-	if before.Err() != net.ErrClosed || after.Err() != net.ErrClosed {
-		t.Errorf("before Close: %v, after it: %v", before.Err(), after.Err())
-	}
-}
-
 // TestUnusableServers: no server is at these addresses.
 func TestUnusableServers(t *testing.T) {
 	for _, at := range []string{

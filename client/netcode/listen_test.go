@@ -15,47 +15,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-func TestRequests(t *testing.T) {
-	w := new(link.Network)
-	b := &testNetwork{t: t, net: w, now: start, step: 20 * ms}
-	home := link.NodeAddr(50)
-	var nodes [2]link.Link
-	for i, at := range []address.Addr{home, {}} {
-		var err error
-		if nodes[i], err = w.Open(at); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b.server = b.driver(netcode.NewServer, netcode.Config{Link: nodes[0]})
-	d := b.driver(netcode.NewClient, netcode.Config{Link: nodes[1]})
-	b.clients = []*netcode.Driver{d}
-	failed := b.server.RequestListen(link.NodeAddr(51))
-	b.tick(1)
-	if failed.Err() != link.ErrAddr {
-		t.Errorf("an address of another link: %v", failed.Err())
-	}
-	first, second := b.server.RequestListen(home), b.server.RequestListen(home)
-	up, up2 := d.RequestConnect(home), d.RequestConnect(home)
-	if first.Err() != netcode.ErrPending || up.Err() != netcode.ErrPending {
-		t.Error("served inside the call")
-	}
-	b.tick(1)
-	third, up3 := b.server.RequestListen(home), d.RequestConnect(home)
-	b.tick(4)
-	for i, k := range []struct{ got, want error }{
-		{first.Err(), nil}, {second.Err(), netcode.ErrAlready}, {third.Err(), netcode.ErrAlready},
-		{up.Err(), nil}, {up2.Err(), netcode.ErrAlready}, {up3.Err(), netcode.ErrAlready},
-	} {
-		if k.got != k.want {
-			t.Errorf("request %d: %v, want %v", i, k.got, k.want)
-		}
-	}
-	if up.Conn().State() != netcode.StateConnected || up2.Conn() != (netcode.Conn{}) {
-		t.Errorf("connection is %v", up.Conn().State())
-	}
-	b.expect("2 C1: 0 connecting", "4 C1: 0 handshake", "5 S: 0 handshake", "5 S: 1 connected", "6 C1: 1 connected")
-}
-
 func TestRefusedCalls(t *testing.T) {
 	b, _, c := pair(t, netcode.Config{}, netcode.Config{})
 	d := b.clients[0]
@@ -100,42 +59,16 @@ func TestConfigIsRefused(t *testing.T) {
 	}
 }
 
-func TestAutoConnect(t *testing.T) {
-	far := netip.MustParseAddr("192.0.2.7")
-	for i, c := range []struct {
-		auto            netcode.Config
-		listen, connect string
-	}{
-		{netcode.Config{}, "", ""},
-		{netcode.Config{AutoConnect: netcode.AutoConnect{Port: 7979}}, "0.0.0.0:7979", "127.0.0.1:7979"},
-		{netcode.Config{AutoConnect: netcode.AutoConnect{Port: 1, ConnectAddress: netip.IPv4Unspecified()}}, "0.0.0.0:1", ""},
-		{netcode.Config{AutoConnect: netcode.AutoConnect{Port: 1, ConnectAddress: far, ListenAddress: far}}, "192.0.2.7:1", "192.0.2.7:1"},
-	} {
-		l, to := c.auto.AutoAddrs()
-		if want := address.FromUDP(parsed(c.listen)); l != want {
-			t.Errorf("case %d: listens at %v", i, l)
-		}
-		if want := address.FromUDP(parsed(c.connect)); to != want {
-			t.Errorf("case %d: connects to %v", i, to)
-		}
-	}
-}
-
-func parsed(text string) netip.AddrPort {
-	if text == "" {
-		return netip.AddrPort{}
-	}
-	return netip.MustParseAddrPort(text)
-}
-
-// TestRun plays over real sockets, each side in a goroutine of its own, found
-// by the port alone.
+// TestRun plays over real sockets, each side in a goroutine of its own.
 func TestRun(t *testing.T) {
-	at := netip.MustParseAddrPort(testkit.FreeAddr(t, "udp"))
-	cfg := netcode.Config{AutoConnect: netcode.AutoConnect{Port: at.Port(), ListenAddress: at.Addr()}}
 	b := &testNetwork{t: t}
-	server := b.driver(netcode.NewServer, cfg)
-	client := b.driver(netcode.NewClient, cfg)
+	server, client := b.driver(netcode.NewServer, netcode.Config{}), b.driver(netcode.NewClient, netcode.Config{})
+	if err := server.Listen(address.FromUDP(netip.MustParseAddrPort("127.0.0.1:0"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Connect(server.Link().Local()); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	var work sync.WaitGroup
