@@ -77,23 +77,24 @@ func (c *control) run(ctx context.Context) {
 			later.Reset(time.Millisecond)
 		}
 		c.counts.publish()
-		c.logSlowChanges(c.shared.clock())
-		next := c.tickEvery()
+		now := c.shared.clock()
+		c.logSlowChanges(now)
+		next := c.tickEvery(now)
+		until := periodic.Until(next)
 		if due || next != every {
-			tick.Reset(periodic.Until(next))
+			tick.Reset(until)
 		}
-		if every = next; every == idleTick {
-			c.pause.lastRun = 0 // A stall ends nothing.
-		}
+		every = next
+		c.pause.lastRun = now + until.Milliseconds() - table.TickMillis
 	}
 }
 
-// idleTick is the time between two ticks while there is nothing that can expire.
+// idleTick is the time between two ticks while nothing expires before the next but one.
 const idleTick = time.Second
 
-func (c *control) tickEvery() time.Duration {
-	allocations, _, _ := c.shared.table.Counts()
-	if allocations+len(c.migrations.queue)+c.queue.len() > 0 || c.drain.active.Load() {
+func (c *control) tickEvery(now int64) time.Duration {
+	soon := tick(now) + table.Tick(2*idleTick.Milliseconds()/table.TickMillis)
+	if len(c.migrations.queue)+c.queue.len() > 0 || c.drain.active.Load() || c.wheel.hasDue(soon) {
 		return table.TickMillis * time.Millisecond
 	}
 	return idleTick

@@ -1,11 +1,16 @@
 package engine
 
 import (
+	"context"
 	"encoding/binary"
 	"math/rand/v2"
 	"net/netip"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
@@ -297,4 +302,65 @@ func TestVerifyPerPrefix(t *testing.T) {
 	if !r.shared.budgets.mayVerify(r.now+5000, udpN(0), unbound.ID, &unbound) {
 		t.Error("an allocation without an endpoint cannot bind")
 	}
+}
+
+// TestControlTicks: control looks four times a second while something may expire soon, and else once: then it is not
+// stalled. Whatever expires does so on time.
+func TestControlTicks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{})
+		c, began, ticks := r.control, time.Now(), map[int64]bool{}
+		r.shared.clock = func() int64 {
+			r.now = clockStart + time.Since(began).Milliseconds()
+			ticks[r.now] = true
+			return r.now
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { c.run(ctx) })
+		pass := func(when string, d time.Duration, want int) {
+			t.Helper()
+			clear(ticks)
+			time.Sleep(d)
+			synctest.Wait()
+			if got := len(ticks); got < want-1 || got > want+1 {
+				t.Errorf("%s: %d ticks in %v, want %d", when, got, d, want)
+			}
+		}
+		onControl := func(do func()) {
+			called := &call{do: func(*control) error { do(); return nil }, done: make(chan error, 1)}
+			c.calls <- called
+			<-called.done
+		}
+		pass("nothing is there", 10*time.Second, 10)
+		for range 3 {
+			onControl(func() {
+				r.shared.clock()
+				if _, err := r.reserve(alloc.RoleHost, nil, "player", 1); err != nil {
+					t.Error(err)
+				}
+			})
+			pass("it has ten seconds", 7*time.Second, 7)
+			pass("it expires soon", 3*time.Second, 6)
+			if len(r.ended) != 0 {
+				t.Error("it ended too early")
+			}
+			pass("it has expired", time.Second, 2)
+			if len(r.ended) != 1 {
+				t.Error("it did not end on time")
+			}
+			r.ended = nil
+			pass("nothing is there any more", 10*time.Second, 10)
+		}
+		if n := c.pause.stallsTotal.Load(); n != 0 {
+			t.Errorf("%d stalls", n)
+		}
+		onControl(func() { time.Sleep(3 * time.Second) })
+		pass("after a stall", 10*time.Second, 10)
+		if n := c.pause.stallsTotal.Load(); n != 1 {
+			t.Errorf("%d stalls, want 1", n)
+		}
+		cancel()
+		running.Wait()
+	})
 }

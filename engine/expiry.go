@@ -171,7 +171,7 @@ func (c *control) lifeTick(h table.Handle) table.Tick {
 // the worst outcome: after the process was stalled, when the network is down, or when a
 // receive queue overflowed, all clients seem silent at once.
 const (
-	// stallMillis: control runs at least four times a second.
+	// stallMillis counts from a tick before the one that control waits for.
 	stallMillis = 1000
 	// resumeTicks: after a stall workers empty the receive queues first.
 	resumeTicks = 1000 / table.TickMillis
@@ -385,6 +385,16 @@ func (w *wheel) remove(h table.Handle) {
 	}
 	w.sizes[a.Bucket-1]--
 	a.Bucket, a.Next, a.Prev = 0, 0, 0
+}
+
+// hasDue reports whether due may return an allocation up to a tick.
+func (w *wheel) hasDue(by table.Tick) bool {
+	for at := w.now; at <= by; at++ {
+		if w.first(at) != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // The allocation that due returns stays in its bucket.
