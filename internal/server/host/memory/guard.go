@@ -55,7 +55,7 @@ const (
 	// lookEvery is the time between two looks at the use. In that time the API
 	// makes a few thousand allocations at the most, 1 MiB.
 	lookEvery = 250 * time.Millisecond
-	// idleEvery is the time while there is no allocation.
+	// idleEvery is the time while their number stays the same.
 	idleEvery = time.Second
 	// slowly is the time between two looks at the limit, and between two
 	// collections while allocations are refused.
@@ -105,11 +105,8 @@ func (g *Guard) Admit() bool {
 
 // Run looks at the memory until ctx ends.
 func (g *Guard) Run(ctx context.Context) {
+	every, before := idleEvery, 0
 	for reread := time.Now(); ; {
-		every := lookEvery
-		if g.cfg.Allocations() == 0 {
-			every = idleEvery
-		}
 		select {
 		case <-ctx.Done():
 			return
@@ -122,7 +119,12 @@ func (g *Guard) Run(ctx context.Context) {
 				g.cfg.Collect()
 			}
 		}
-		g.look()
+		n := g.cfg.Allocations()
+		g.look(n)
+		if every = idleEvery; n != before {
+			every = lookEvery
+		}
+		before = n
 	}
 }
 
@@ -136,8 +138,8 @@ func (g *Guard) reread() {
 		"refuse_allocations_above_mib", line(l.Bytes)/mebi)
 }
 
-func (g *Guard) look() {
-	if n := int64(g.cfg.Allocations()); n > g.peak.Load() && !g.tight.Load() {
+func (g *Guard) look(allocations int) {
+	if n := int64(allocations); n > g.peak.Load() && !g.tight.Load() {
 		g.peak.Store(n)
 	}
 	limit := g.limit.Load()
@@ -151,7 +153,7 @@ func (g *Guard) look() {
 		g.tight.Store(true)
 		g.began, g.before = time.Now(), g.refused.Load()
 		g.cfg.Logger.Warn("memory is short: new allocations are refused, live matches continue",
-			"used_mib", used/mebi, "limit_mib", limit/mebi, "allocations", g.cfg.Allocations())
+			"used_mib", used/mebi, "limit_mib", limit/mebi, "allocations", allocations)
 	case g.tight.Load() && used < calm(limit):
 		g.tight.Store(false)
 		g.cfg.Logger.Info("memory suffices again: new allocations are accepted",

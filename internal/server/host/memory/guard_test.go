@@ -14,7 +14,8 @@ import (
 // world is a process whose memory a test decides about.
 type world struct {
 	limit, used, allocations atomic.Int64 // limit and used in MiB
-	softened                 []int64      // the guard's
+	looks                    atomic.Int64
+	softened                 []int64 // the guard's
 	collected                atomic.Int64
 	log                      strings.Builder // the guard's
 	*Guard
@@ -25,7 +26,7 @@ func newWorld(mib int64) *world {
 	w.limit.Store(mib)
 	w.Guard = NewGuard(Config{
 		Limit:   func() Limit { return Limit{w.limit.Load() * mebi, "cgroup"} },
-		Used:    func() int64 { return w.used.Load() * mebi },
+		Used:    func() int64 { w.looks.Add(1); return w.used.Load() * mebi },
 		Soften:  func(bytes int64) { w.softened = append(w.softened, bytes) },
 		Collect: func() { w.collected.Add(1) }, Allocations: func() int { return int(w.allocations.Load()) },
 		Logger: slog.New(slog.NewTextHandler(&w.log, nil)),
@@ -60,14 +61,14 @@ func TestGuard(t *testing.T) {
 			t.Error("refused at 79 %")
 		}
 		w.used.Store(81)
-		pass(lookEvery)
+		pass(idleEvery)
 		for range 2 {
 			if w.Admit() {
 				t.Error("let in at 81 %")
 			}
 		}
 		w.used.Store(76)
-		pass(lookEvery)
+		pass(idleEvery)
 		if w.Admit() || !w.Stats().Tight {
 			t.Error("let in at 76 %, after 81 %")
 		}
@@ -80,7 +81,7 @@ func TestGuard(t *testing.T) {
 			t.Error("no collection while memory was short")
 		}
 		w.used.Store(74)
-		pass(lookEvery)
+		pass(idleEvery)
 		if w.allocations.Store(6); !w.Admit() {
 			t.Error("refused at 74 %")
 		}
@@ -98,6 +99,24 @@ func TestGuard(t *testing.T) {
 			t.Errorf("%q is not there once in\n%s", want, log)
 		}
 	}
+}
+
+// TestIntervals: the guard looks four times a second while allocations come or go.
+func TestIntervals(t *testing.T) {
+	w := newWorld(100)
+	w.run(t, func() {
+		for _, coming := range []int64{0, 1, 0} {
+			pass(time.Second)
+			before := w.looks.Load()
+			for range 100 {
+				w.allocations.Add(coming)
+				pass(100 * time.Millisecond)
+			}
+			if got, want := w.looks.Load()-before, 10+30*coming; got < want-4 || got > want {
+				t.Errorf("%d allocations each 100 ms: %d looks in 10 s, want %d", coming, got, want)
+			}
+		}
+	})
 }
 
 // TestLimitChanges: a container is given more or less while it runs.
