@@ -81,7 +81,11 @@ func (s *Server) Run(parent context.Context) error {
 		s.control.run(ctx)
 	}()
 	close(s.ready)
-	others.Go(func() { s.watch(controlEnded) })
+	others.Go(func() {
+		changes, stop := sock.LinkChanges()
+		defer stop()
+		s.watch(controlEnded, changes)
+	})
 	if path := s.cfg.fastPath(); path != nil {
 		others.Go(func() { s.shared.grace.kernel.run(ctx) })
 		others.Go(func() {
@@ -203,10 +207,8 @@ const (
 	forgetAfter = int(time.Minute / watchEvery)
 )
 
-// watch runs until control has ended.
-func (s *Server) watch(controlEnded <-chan struct{}) {
-	changes, stop := sock.LinkChanges()
-	defer stop()
+// watch runs until control has ended. The changes are those of sock.LinkChanges.
+func (s *Server) watch(controlEnded, changes <-chan struct{}) {
 	links := sock.WatchLinks(s.Addrs())
 	name, down := links.Down()
 	next, gap, follows := changes, (<-chan time.Time)(nil), true
