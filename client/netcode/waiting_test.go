@@ -2,7 +2,6 @@ package netcode_test
 
 import (
 	"errors"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
