@@ -143,7 +143,7 @@ func (c socketConn) Close() error { return c.CloseNow() }
 // TestTransports: two transports over WebSocket and one of the program's own carry one match, beside UDP and
 // DTLS. Each is shown by its own name, and its endpoint is that of the program.
 func TestTransports(t *testing.T) {
-	second, err := websocket.New(websocket.Config{Name: "ws-lan", QueueMessages: 8})
+	second, err := websocket.New(websocket.Config{Name: "ws-lan"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -157,7 +157,7 @@ func TestResumeOfEnded(t *testing.T) {
 func TestForgedLockout(t *testing.T) {
 	t.Parallel()
 	for _, direct := range []int{0, -1} {
-		g := newRig(t, Config{Direct: direct})
+		g := newRig(t, Config{direct: direct})
 		forger := newPeer(g, home, 1)
 		forger.key[0] ^= 1
 		if !forger.start() {
@@ -179,7 +179,7 @@ func TestForgedLockout(t *testing.T) {
 // ones, those without a cookie first, so that a neighbour cannot block the prefix.
 func TestNeighbours(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, Config{HalfOpenPerPrefix: 8})
+	g := newRig(t, Config{halfOpenPerPrefix: 8})
 	first := newPeer(g, at("192.0.2.1:999"), 1)
 	if !first.start() {
 		t.Fatal("no answer")
@@ -243,7 +243,7 @@ func TestHelloRate(t *testing.T) {
 	t.Parallel()
 	for _, direct := range []int{0, -1} {
 		start := time.Now()
-		g := newRig(t, Config{Direct: direct, Workers: 1})
+		g := newRig(t, Config{direct: direct, workers: 1})
 		w := newWorker(g.layer, g)
 		victim := at("192.0.2.9:1")
 		p, q := newPeer(g, victim, 1), newPeer(g, at("192.0.2.9:2"), 1)
@@ -287,7 +287,7 @@ func TestHelloRate(t *testing.T) {
 // TestQueueShare: a source takes its share of a queue, and none of another class.
 func TestQueueShare(t *testing.T) {
 	t.Parallel()
-	r, err := newLayer(Config{Queue: 128, Workers: 1})
+	r, err := newLayer(Config{queue: 128, workers: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

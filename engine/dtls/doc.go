@@ -30,8 +30,8 @@
 //	window, sequence number, clocks  atomics of the session
 //	datagrams                        two queues per worker: Open fills, the worker empties
 //
-// Goroutines: Config.Workers and one for timeouts, none per handshake or
-// session. Memory: five times Config.Queue datagrams of 1.5 KB per worker, below 1 KB
+// Goroutines: two and one for timeouts, none per handshake or
+// session. Memory: 2,560 datagrams of 1.5 KB per worker, below 1 KB
 // per handshake and 3 KB at its last step, 2 KB per session; all bounded by Config.
 //
 // # Why not a library's handshake
@@ -54,14 +54,14 @@
 // without a request. Answers to hellos without a valid cookie are limited by source
 // prefix, to 1,000 a second; an attacker that forges more than that with the address of
 // a player delays its handshake. A hello is answered with a ServerHello at once while there are
-// fewer than Config.Direct handshakes without a cookie, and fewer than half of
-// HalfOpenPerPrefix of its prefix, since clients of UTP 2.0.2 to 2.6.0 that
+// fewer than 256 handshakes without a cookie, and fewer than 32
+// of its prefix, since clients of UTP 2.0.2 to 2.6.0 that
 // reconnect understand nothing else. Above these limits, if the ServerHello is
 // larger than the hello, and if its source has another half-open handshake, it is
 // answered with a cookie. The other half-open handshakes are reserved for clients
 // with a cookie, so forged sources cannot take them. At the limit of its prefix, a new
 // handshake with a cookie evicts the oldest of the prefix, those without a cookie
-// first; at the limit of HalfOpen, the oldest of all.
+// first; at the limit of 4,096, the oldest of all.
 //
 // Key derivations are limited by handshake and by prefix. Nothing carries over from a
 // handshake that may have been forged to one with a cookie.
@@ -114,7 +114,7 @@
 // without players does so all the time. A client that was killed and started again
 // on the same port sends a ClientHello too, and no records of its old session. A
 // hello is therefore not answered while records of the session are received, nor
-// for Config.Quiet after the first hello since the last record. After that a
+// for 2.5 s after the first hello since the last record. After that a
 // handshake runs beside the session and replaces it when it is finished. A session
 // of the same allocation keeps the serial and so the binding, since a real client
 // sends no BIND in its new session. A hello with a valid cookie is always answered,

@@ -58,7 +58,7 @@ func FuzzDatagrams(f *testing.F) {
 	f.Add(plain, noCookie)
 	f.Add(noCookie, append(append(exchange, fin...), make([]byte, 40)...))
 	f.Add(recordOf(bytes.Repeat(plain[headerLen:], 20)), bytes.Repeat(noCookie, 8))
-	r, err := newLayer(Config{Workers: 1, Queue: 1, MaxSessions: 16})
+	r, err := newLayer(Config{workers: 1, queue: 1, MaxSessions: 16})
 	if err != nil {
 		f.Fatal(err)
 	}

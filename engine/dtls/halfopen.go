@@ -65,12 +65,12 @@ func (h *halfOpen) hashWith(more ...[]byte) ([]byte, error) {
 
 // admit counts a handshake with a cookie. At a limit it evicts the oldest of the prefix
 // or of this worker, those without a cookie first: an honest one is finished within two
-// round trips, so no source can block others for HandshakeTimeout.
+// round trips, so no source can block others for handshakeTimeout.
 func (w *worker) admit(prefix endpoint.Endpoint) bool {
-	if w.prefixes.Count(prefix) >= w.r.conf.HalfOpenPerPrefix {
+	if w.prefixes.Count(prefix) >= w.r.conf.halfOpenPerPrefix {
 		w.evict(w.prefixes.FirstOf(prefix).Value)
 	}
-	if w.r.halfOpen.Add(1) <= int64(w.r.conf.HalfOpen) {
+	if w.r.halfOpen.Add(1) <= int64(w.r.conf.halfOpen) {
 		return true
 	}
 	if oldest := w.oldest(); oldest != nil {
@@ -83,11 +83,11 @@ func (w *worker) admit(prefix endpoint.Endpoint) bool {
 
 // admitDirect leaves half of the handshakes of the prefix to clients with a cookie.
 func (w *worker) admitDirect(prefix endpoint.Endpoint) bool {
-	if w.prefixes.Count(prefix) >= w.r.conf.HalfOpenPerPrefix/2 {
+	if w.prefixes.Count(prefix) >= w.r.conf.halfOpenPerPrefix/2 {
 		return false
 	}
-	if w.r.direct.Add(1) <= int64(w.r.conf.Direct) && w.r.limits.takeDirect(prefix, w.r.now()) {
-		if w.r.halfOpen.Add(1) <= int64(w.r.conf.HalfOpen) {
+	if w.r.direct.Add(1) <= int64(w.r.conf.direct) && w.r.limits.takeDirect(prefix, w.r.now()) {
+		if w.r.halfOpen.Add(1) <= int64(w.r.conf.halfOpen) {
 			return true
 		}
 		w.r.halfOpen.Add(-1)

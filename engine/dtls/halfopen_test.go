@@ -44,7 +44,7 @@ func TestHalfOpenPerPrefix(t *testing.T) {
 		{"networks of one /48", "[2001:db8:0:%x00::1]:7", 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g := newRig(t, Config{HalfOpenPerPrefix: 8})
+			g := newRig(t, Config{halfOpenPerPrefix: 8})
 			if got := starts(g, sourcesOf(20, c.format)); got != 20 {
 				t.Fatalf("%d were answered", got)
 			}
@@ -60,7 +60,7 @@ func TestHalfOpenPerPrefix(t *testing.T) {
 // TestForgedPrefix: forged hellos do not use up the limit of a prefix.
 func TestForgedPrefix(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, Config{HalfOpenPerPrefix: 8})
+	g := newRig(t, Config{halfOpenPerPrefix: 8})
 	for i := range 100 {
 		g.put(at(fmt.Sprintf("192.0.2.1:%d", 100+i)), newPeer(g, home, i).hello(nil))
 	}
@@ -72,7 +72,7 @@ func TestForgedPrefix(t *testing.T) {
 
 func TestHalfOpenInAll(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, Config{HalfOpen: 10, Direct: 4, HandshakeTimeout: time.Minute, Workers: 1})
+	g := newRig(t, Config{halfOpen: 10, direct: 4, handshakeTimeout: time.Minute, workers: 1})
 	if got := starts(g, sourcesOf(10, "192.0.2.%d:7")); got != 10 {
 		t.Fatalf("%d were answered", got)
 	}
@@ -106,7 +106,7 @@ func TestHalfOpenInAll(t *testing.T) {
 // TestNothingToEvict: above the limit hellos are dropped.
 func TestNothingToEvict(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, Config{HalfOpen: 10, Direct: -1})
+	g := newRig(t, Config{halfOpen: 10, direct: -1})
 	g.halfOpen.Add(10)
 	if newPeer(g, home, 1).start() {
 		t.Fatal("answered")
@@ -118,7 +118,7 @@ func TestNothingToEvict(t *testing.T) {
 
 func TestHandshakeTimeout(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, Config{HalfOpen: 10, Direct: 4, HandshakeTimeout: 200 * time.Millisecond})
+	g := newRig(t, Config{halfOpen: 10, direct: 4, handshakeTimeout: 200 * time.Millisecond})
 	starts(g, sourcesOf(10, "192.0.2.%d:7"))
 	// A handshake is removed before its timeout is counted.
 	g.wait("the time-outs", func() bool {
@@ -138,7 +138,7 @@ func TestHandshakeTimeout(t *testing.T) {
 
 func TestSessionsInAll(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, Config{MaxSessions: 2, Quiet: time.Millisecond, Idle: 4 * time.Second})
+	g := newRig(t, Config{MaxSessions: 2, quiet: time.Millisecond, Idle: 4 * time.Second})
 	sources := sourcesOf(3, "192.0.2.%d:7")
 	first := newPeer(g, sources[0], 0)
 	mustConnect(t, first)
@@ -160,7 +160,7 @@ func TestSessionsInAll(t *testing.T) {
 // for longest ends.
 func TestPerIdentity(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, Config{PerIdentity: 2})
+	g := newRig(t, Config{perIdentity: 2})
 	sources := sourcesOf(20, "192.0.2.%d:7")
 	for _, from := range sources {
 		mustConnect(t, newPeer(g, from, 5))
@@ -201,7 +201,7 @@ func TestEndedFirst(t *testing.T) {
 
 func TestQueue(t *testing.T) {
 	t.Parallel()
-	r, err := newLayer(Config{Queue: 10, Workers: 1})
+	r, err := newLayer(Config{queue: 10, workers: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func TestDerivations(t *testing.T) {
 	t.Parallel()
 	for _, direct := range []int{0, -1} {
 		start := time.Now()
-		g := newRig(t, Config{HandshakeTimeout: time.Minute, Direct: direct})
+		g := newRig(t, Config{handshakeTimeout: time.Minute, direct: direct})
 		p := newPeer(g, home, 1)
 		p.key[0] ^= 1
 		if !p.start() {
@@ -291,7 +291,7 @@ func TestFragments(t *testing.T) {
 		{"beyond the cap", 17, 6, nil, false, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g := newRig(t, Config{FragmentCap: c.cap})
+			g := newRig(t, Config{fragmentCap: c.cap})
 			p := newPeer(g, home, 1)
 			if !p.start() {
 				t.Fatal("no answer")

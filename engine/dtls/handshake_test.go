@@ -54,7 +54,7 @@ func TestOneAnswer(t *testing.T) {
 			}},
 		} {
 			t.Run(fmt.Sprintf("%s, direct %d", c.name, direct), func(t *testing.T) {
-				g := newRig(t, Config{Direct: direct})
+				g := newRig(t, Config{direct: direct})
 				pkt := c.make(g)
 				for round := range 3 {
 					got := g.put(home, pkt)
@@ -103,7 +103,7 @@ func TestOneFinished(t *testing.T) {
 
 func TestNoRetransmission(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, Config{HandshakeTimeout: 300 * time.Millisecond})
+	g := newRig(t, Config{handshakeTimeout: 300 * time.Millisecond})
 	if got := g.put(home, newPeer(g, home, 1).hello(nil)); len(got) != 1 {
 		t.Fatalf("%d answers", len(got))
 	}
@@ -254,7 +254,7 @@ func TestSizes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, direct := range []int{0, -1} {
-				g := newRig(t, Config{Direct: direct})
+				g := newRig(t, Config{direct: direct})
 				p := newPeer(g, home, 1)
 				p.plain, p.padding = c.plain, c.padding
 				for i := 1; i < c.suites; i++ {

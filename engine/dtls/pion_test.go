@@ -110,7 +110,7 @@ func TestPion(t *testing.T) {
 		{"server name", id[:], 0, []pion.ClientOption{pion.WithServerName("relay")}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := newLoop(t, Config{Direct: c.direct})
+			l := newLoop(t, Config{direct: c.direct})
 			conn, err := pionConnect(t, newTap(t, "127.0.0.1:0"), l, c.identity, key, 20*time.Second, c.opts...)
 			if err != nil {
 				t.Fatal(err)
@@ -133,7 +133,7 @@ func TestPionLosses(t *testing.T) {
 			"doubled": func(b []byte) [][]byte { return [][]byte{b, b} },
 		} {
 			t.Run(name, func(t *testing.T) {
-				l := newLoop(t, Config{Direct: -1})
+				l := newLoop(t, Config{direct: -1})
 				c := newTap(t, "127.0.0.1:0")
 				c.change = func(i int, b []byte) [][]byte {
 					if i == n {
@@ -165,7 +165,7 @@ func TestOpenSSL(t *testing.T) {
 		{"PSK", 0},
 	} {
 		t.Run(fmt.Sprintf("%s direct %d", c.cipher, c.direct), func(t *testing.T) {
-			l := newLoop(t, Config{Direct: c.direct})
+			l := newLoop(t, Config{direct: c.direct})
 			client := openssl(t, l, testKey(testID(8)), c.cipher)
 			testkit.Eventually(t, "a session", func() bool { return l.stats().Counts[eventEstablished] == 1 })
 			for i := range 3 {

@@ -12,6 +12,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -60,7 +61,7 @@ type layer struct {
 	counters  counters
 	pool      sync.Pool // of *scratch
 	running   atomic.Bool
-	connected map[uint64]endpoint.Endpoint // see Records.TakeOver; nil after Begin
+	connected map[uint64]endpoint.Endpoint // see privateapi.DTLS; nil after Begin
 }
 
 var _ driver.Records = (*layer)(nil)
@@ -70,14 +71,14 @@ func newLayer(c Config) (*layer, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	r := &layer{conf: c, start: time.Now(), table: newTable(c.MaxSessions, c.PerIdentity)}
+	r := &layer{conf: c, start: time.Now(), table: newTable(c.MaxSessions, c.perIdentity)}
 	r.limits.secret = r.table.secret
 	if c.Sessions != nil {
 		r.file = c.Sessions
 	}
 	r.loadDormant()
 	r.pool.New = func() any { return new(scratch) }
-	for range c.Workers {
+	for range c.workers {
 		r.workers = append(r.workers, newWorker(r, nil))
 	}
 	return r, nil
@@ -230,9 +231,11 @@ func (r *layer) Source(serial uint64) (endpoint.Endpoint, bool) {
 	return s.from, true
 }
 
-func (r *layer) MaxMessage() int { return r.conf.MaxMessage }
+// MaxMessage is the most that any real client accepts: UTP 1.5.0 up to 1,509 in a record, UTP 2.x up to its
+// maxMessageSize.
+func (r *layer) MaxMessage() int { return proto.RelayOverhead + proto.MaxContent }
 
-func (r *layer) SafeMessage() int { return SafeMessage }
+func (r *layer) SafeMessage() int { return privateapi.SafeMessage }
 
 func (r *layer) stats() counts {
 	out := counts{
@@ -335,7 +338,7 @@ const (
 	eventEvicted
 	// eventTakenOver: another session was established at its source.
 	eventTakenOver
-	// eventSessionLimit: more than [Config].PerIdentity.
+	// eventSessionLimit: more than perIdentity.
 	eventSessionLimit
 	eventResumed
 	// eventClosed: an authentic close_notify or fatal alert.

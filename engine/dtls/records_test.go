@@ -204,7 +204,7 @@ func TestFreshKeys(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)
 	for _, direct := range []int{0, -1} {
-		g := newRig(t, Config{Direct: direct})
+		g := newRig(t, Config{direct: direct})
 		for i := range 20 {
 			from := home
 			from.Lo += uint64(i)
@@ -241,7 +241,7 @@ func TestDirections(t *testing.T) {
 func TestConcurrent(t *testing.T) {
 	t.Parallel()
 	const routines, each = 4, 200
-	g := newRig(t, Config{Quiet: time.Millisecond})
+	g := newRig(t, Config{quiet: time.Millisecond})
 	p := newPeer(g, home, 1)
 	mustConnect(t, p)
 	serial := checkEcho(t, p, testID(1)).Serial

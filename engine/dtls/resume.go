@@ -17,11 +17,12 @@ import (
 	"github.com/ferryrelay/ferry/engine/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/base/keyfile"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 )
 
-// defaultSessionMaxAge is longer than any client waits for a relay, and short enough that
+// sessionMaxAge is longer than any client waits for a relay, and short enough that
 // a copy of the file from a backup is not read.
-const defaultSessionMaxAge = 2 * time.Minute
+const sessionMaxAge = 2 * time.Minute
 
 // SessionFileConfig is the configuration of a [SessionFile].
 type SessionFileConfig struct {
@@ -35,11 +36,8 @@ type SessionFileConfig struct {
 	// since those of the previous process count until they resume or expire. Zero
 	// means 65,536.
 	MaxSessions int
-	// Slots is [Handover].Slots of the process that hands over; 0: there is none.
+	// Slots is for the programs of this module, see [Records.Private].
 	Slots int
-	// MaxAge is the age above which a file is not read but replaced. Default
-	// 2 min.
-	MaxAge time.Duration
 	// OnError is called with the error after which no session is stored, and OnStored when
 	// all are again, after which an error is reported again. Any goroutine may call them.
 	// They must not block. Nil: not called.
@@ -67,7 +65,7 @@ type SessionFile struct {
 // another reason, as on a full disk, is an error for OnError, and is opened again later.
 func OpenSessionFile(c SessionFileConfig) (*SessionFile, error) {
 	return openSessionFile(statefile.SessionsConfig{
-		Path: c.Path, Relay: c.Relay, MaxAge: cmp.Or(c.MaxAge, defaultSessionMaxAge), OnError: c.OnError, Slots: c.Slots,
+		Path: c.Path, Relay: c.Relay, MaxAge: sessionMaxAge, OnError: c.OnError, Slots: c.Slots,
 		Capacity: min(2*cmp.Or(c.MaxSessions, defaultMaxSessions), statefile.MaxCapacity),
 	}, c.OnStored)
 }
@@ -401,17 +399,13 @@ func (r *layer) revive(d *dormant, from endpoint.Endpoint, relay driver.RecordsR
 	return s
 }
 
-// Handover has the sessions of a process that hands over, besides what is in its session file.
-type Handover struct {
-	Sources json.RawMessage // the clients' addresses
-	Slots   int             // of the file that may hold a session, at least 1
-}
+// private implements [privateapi.DTLS].
+type private struct{ *Records }
 
-// TakeOver makes a file that another process has just closed that of the sessions, see
-// [Config].Sessions. Those in c are connected: Begin does not wait for a record of them. It
-// must be called before the relay runs. A nil file: there is none. Error: Sources that HandOver
-// has not written.
-func (r *Records) TakeOver(f *SessionFile, c Handover) error {
+// Private returns what the programs of this module use besides. It may change in any version.
+func (r *Records) Private() privateapi.DTLS[*SessionFile] { return private{r} }
+
+func (r private) TakeOver(f *SessionFile, c privateapi.DTLSHandover) error {
 	if f == nil {
 		return nil
 	}
@@ -424,12 +418,10 @@ func (r *Records) TakeOver(f *SessionFile, c Handover) error {
 	return nil
 }
 
-// HandOver lowers the bounds in the session file to what was used, so that the next process
-// loses no record. It must be called after the end of the relay, and before the file is closed.
-func (r *Records) HandOver() Handover { return r.layer.leave() }
+func (r private) HandOver() privateapi.DTLSHandover { return r.layer.leave() }
 
-func (r *layer) leave() Handover {
-	c, sources := Handover{Slots: 1}, make(map[uint64]endpoint.Endpoint)
+func (r *layer) leave() privateapi.DTLSHandover {
+	c, sources := privateapi.DTLSHandover{Slots: 1}, make(map[uint64]endpoint.Endpoint)
 	for i := range r.table.sources {
 		for s := r.table.sources[i].Load(); s != nil; s = s.bySource.Load() {
 			if v := s.stored; v != nil && !s.ended.Load() {

@@ -252,7 +252,7 @@ func TestNoResume(t *testing.T) {
 func TestResumeEnded(t *testing.T) {
 	t.Parallel()
 	cfg := sessionsConfig(t, false)
-	g := newRig(t, Config{Sessions: openSessions(t, cfg), Quiet: time.Millisecond, Idle: time.Second})
+	g := newRig(t, Config{Sessions: openSessions(t, cfg), quiet: time.Millisecond, Idle: time.Second})
 	closed, taken := newPeer(g, at("192.0.2.1:1"), 1), newPeer(g, at("192.0.2.2:1"), 2)
 	mustConnect(t, closed)
 	mustConnect(t, taken)

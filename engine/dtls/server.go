@@ -108,8 +108,8 @@ func newWorker(r *layer, relay driver.RecordsRelay) *worker {
 		handshakes: make(map[endpoint.Endpoint]*halfOpen),
 		out:        make([]byte, 0, 256),
 	}
-	w.queues[hellos].init(helloQueues * r.conf.Queue)
-	w.queues[progress].init(r.conf.Queue)
+	w.queues[hellos].init(helloQueues * r.conf.queue)
+	w.queues[progress].init(r.conf.queue)
 	return w
 }
 
@@ -117,7 +117,7 @@ func (w *worker) run(ctx context.Context) {
 	var tick <-chan time.Time // nil: nothing can expire
 	for {
 		if tick == nil && len(w.handshakes) > 0 {
-			tick = periodic.Next(min(maxTick, w.r.conf.HandshakeTimeout/8))
+			tick = periodic.Next(min(maxTick, w.r.conf.handshakeTimeout/8))
 		}
 		// With both queues busy, select takes from each in turn, at random.
 		select {
@@ -288,7 +288,7 @@ func (w *worker) inQuietPeriod(from endpoint.Endpoint) bool {
 		s.helloTime.Store(now)
 		s.helloPending.Store(true)
 	}
-	return now-s.helloTime.Load() < int64(w.r.conf.Quiet)
+	return now-s.helloTime.Load() < int64(w.r.conf.quiet)
 }
 
 // answerValidated starts a handshake with a source that has returned a cookie. Nothing
@@ -309,7 +309,7 @@ func (w *worker) answer(from endpoint.Endpoint, rec *record, m *message, c *hell
 	h := &halfOpen{
 		from: from, suite: suite, transcript: suite.hash(), client: [randomLen]byte(c.random),
 		extended: c.extendedMaster, validated: validated, seq: m.seq,
-		deadline: w.r.now() + int64(w.r.conf.HandshakeTimeout),
+		deadline: w.r.now() + int64(w.r.conf.handshakeTimeout),
 	}
 	rand.Read(h.server[:])
 	h.flight = appendServerFlight(make([]byte, 0, 80), c, suite, m.seq, h.server[:])
@@ -339,7 +339,7 @@ func (w *worker) handleKeyExchange(from endpoint.Endpoint, m *message) {
 		w.count(dropStray)
 		return
 	}
-	if m.size > w.r.conf.FragmentCap {
+	if m.size > w.r.conf.fragmentCap {
 		w.count(dropFragments)
 		return
 	}

@@ -34,7 +34,7 @@ func TestHandshake(t *testing.T) {
 		{name: "no extensions", identity: text, suites: []uint16{0xA8}, plain: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g := newRig(t, Config{Direct: c.direct})
+			g := newRig(t, Config{direct: c.direct})
 			p := newPeer(g, home, 3)
 			p.identity, p.suites, p.plain = []byte(c.identity), c.suites, c.plain
 			mustConnect(t, p)
@@ -273,7 +273,7 @@ func TestIdle(t *testing.T) {
 // TestProbes: hellos beside a session that is in use are not answered.
 func TestProbes(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, Config{Quiet: time.Minute})
+	g := newRig(t, Config{quiet: time.Minute})
 	p := newPeer(g, home, 1)
 	mustConnect(t, p)
 	s := checkEcho(t, p, testID(1))
@@ -295,7 +295,7 @@ func TestProbes(t *testing.T) {
 // however long ago that was.
 func TestProbeStartsAnew(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, Config{Quiet: time.Minute})
+	g := newRig(t, Config{quiet: time.Minute})
 	p := newPeer(g, home, 1)
 	mustConnect(t, p)
 	g.put(home, newPeer(g, home, 1).hello(nil))
@@ -316,7 +316,7 @@ func TestTakeOver(t *testing.T) {
 	t.Parallel()
 	for name, direct := range map[string]int{"direct": 0, "cookie": -1} {
 		t.Run(name, func(t *testing.T) {
-			g := newRig(t, Config{Quiet: time.Millisecond, Direct: direct})
+			g := newRig(t, Config{quiet: time.Millisecond, direct: direct})
 			old := newPeer(g, home, 1)
 			mustConnect(t, old)
 			was := checkEcho(t, old, testID(1))
@@ -349,7 +349,7 @@ func TestTakeOver(t *testing.T) {
 // TestKeepsSerial: a new session of the same allocation at the same source keeps the binding.
 func TestKeepsSerial(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, Config{Quiet: time.Millisecond})
+	g := newRig(t, Config{quiet: time.Millisecond})
 	old := newPeer(g, home, 1)
 	mustConnect(t, old)
 	was := checkEcho(t, old, testID(1))
@@ -387,7 +387,7 @@ func TestKeepsSerial(t *testing.T) {
 // TestCookieOverSession: a session continues until a handshake with a cookie is finished.
 func TestCookieOverSession(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, Config{Quiet: time.Minute, Direct: -1})
+	g := newRig(t, Config{quiet: time.Minute, direct: -1})
 	p := newPeer(g, home, 1)
 	got := g.put(home, p.hello(nil))
 	if len(got) != 1 || cookieIn(got[0]) == nil {

@@ -138,7 +138,7 @@ func TestUnbindableShare(t *testing.T) {
 func passQuiet(g *rig, p *peer) {
 	g.t.Helper()
 	g.put(p.from, p.hello(nil))
-	time.Sleep(2 * g.conf.Quiet)
+	time.Sleep(2 * g.conf.quiet)
 }
 
 // TestUnbindableSource: the client of an ended allocation takes no address from a session
@@ -146,7 +146,7 @@ func passQuiet(g *rig, p *peer) {
 func TestUnbindableSource(t *testing.T) {
 	t.Parallel()
 	cfg := sessionsConfig(t, false)
-	g := newRig(t, Config{Sessions: openSessions(t, cfg), Quiet: time.Millisecond})
+	g := newRig(t, Config{Sessions: openSessions(t, cfg), quiet: time.Millisecond})
 	player, own := newPeer(g, home, 1), newPeer(g, at("192.0.2.50:1"), 2)
 	mustConnect(t, player)
 	mustConnect(t, own)
@@ -171,7 +171,7 @@ func TestUnbindableSource(t *testing.T) {
 	if s := checkEcho(t, again, testID(2)); s.Serial != serial {
 		t.Errorf("serial %d, want %d", s.Serial, serial)
 	}
-	g = g.nextProcessWith(&cfg, Config{Quiet: time.Millisecond}, func(next *rig) { next.endTests(2, 1) })
+	g = g.nextProcessWith(&cfg, Config{quiet: time.Millisecond}, func(next *rig) { next.endTests(2, 1) })
 	intrude(g)
 	mustResume(t, player, g)
 	wantNoResume(t, again, g)

@@ -15,8 +15,7 @@ import (
 
 const (
 	// maxUnbound is how many messages a connection may send before the relay sends
-	// it BIND_RECEIVED. A client repeats its BIND once a second, for the ten seconds
-	// of BindTimeout.
+	// it BIND_RECEIVED. A client repeats its BIND once a second, for ten seconds.
 	maxUnbound = 64
 	// maxOverhead is how many bytes a connection may send that are no message: before
 	// BIND_RECEIVED, and then in each PingInterval. Frames without content cost the
@@ -49,7 +48,7 @@ type conn struct {
 
 	unbound int // messages received before bound was set; owned by the reader
 
-	msg     [MaxMessage]byte // the message being written
+	msg     [maxMessage]byte // the message being written
 	idleFor time.Duration    // how long nothing was sent, in steps of PingInterval
 	pings   sync.WaitGroup
 	pinging atomic.Bool
@@ -59,7 +58,7 @@ func newConn(t *Transport, serial uint64, w *ws.Conn, s *socket, p *place) *conn
 	return &conn{
 		t: t, serial: serial, ws: w, sock: s, place: p,
 		wake: make(chan struct{}, 1), ending: make(chan struct{}),
-		queue: queue{maxMessages: t.cfg.QueueMessages, maxBytes: t.cfg.QueueBytes, stuckAfter: t.cfg.WriteTimeout},
+		queue: queue{maxMessages: t.cfg.queueMessages, maxBytes: t.cfg.queueBytes, stuckAfter: t.cfg.writeTimeout},
 	}
 }
 
@@ -89,7 +88,7 @@ func (c *conn) end(reason end) {
 	c.queue.close()
 	deadline := time.Now()
 	if ends[reason].status != 0 {
-		deadline = deadline.Add(c.t.cfg.CloseTimeout)
+		deadline = deadline.Add(c.t.cfg.closeTimeout)
 	}
 	c.sock.setFinalDeadline(deadline)
 	close(c.ending)
@@ -142,7 +141,7 @@ func (c *conn) sendFinal(pkt []byte) bool {
 func (c *conn) read() end {
 	// The library reports a message as too large only when the buffer has room
 	// for more than the limit.
-	buf := make([]byte, MaxMessage+1)
+	buf := make([]byte, maxMessage+1)
 	for {
 		n, err := c.receive(buf)
 		if err != nil {
@@ -239,7 +238,7 @@ func endOfRead(err error) end {
 
 // write is the only goroutine that closes the connection.
 func (c *conn) write() {
-	bindTimer := time.NewTimer(c.t.cfg.BindTimeout)
+	bindTimer := time.NewTimer(c.t.cfg.bindTimeout)
 	defer bindTimer.Stop()
 	ticker := time.NewTicker(c.t.cfg.PingInterval)
 	defer ticker.Stop()
@@ -315,7 +314,7 @@ func (c *conn) checkLiveness() {
 	}
 	if limit := c.t.cfg.IdleTimeout; c.sent.Swap(false) {
 		c.idleFor = 0
-	} else if c.idleFor += c.t.cfg.PingInterval; limit > 0 && c.idleFor >= limit {
+	} else if c.idleFor += c.t.cfg.PingInterval; c.idleFor >= limit {
 		c.end(endIdle)
 		return
 	}
@@ -327,7 +326,7 @@ func (c *conn) checkLiveness() {
 // ping waits for the pong, a sign of life that the timers of a page in the background do not give.
 func (c *conn) ping() {
 	defer c.pinging.Store(false)
-	ctx, cancel := context.WithTimeout(context.Background(), c.t.cfg.PongTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), c.t.cfg.pongTimeout)
 	defer cancel()
 	c.t.counts.pings.Add(1)
 	switch err := c.ws.Ping(ctx); {

@@ -22,26 +22,26 @@ func TestSizes(t *testing.T) {
 	t.Parallel()
 	r := start(t, Config{})
 	c := r.dial()
-	c.SetReadLimit(DefaultMaxOutgoing)
-	big := bytes.Repeat([]byte{7}, MaxMessage+1)
-	write(t, c, big[:MaxMessage])
+	c.SetReadLimit(defaultMaxOutgoing)
+	big := bytes.Repeat([]byte{7}, maxMessage+1)
+	write(t, c, big[:maxMessage])
 	a := r.in.next(t)
-	if a.serial != 1 || !bytes.Equal(a.pkt, big[:MaxMessage]) {
+	if a.serial != 1 || !bytes.Equal(a.pkt, big[:maxMessage]) {
 		t.Fatalf("serial %d, %d bytes", a.serial, len(a.pkt))
 	}
 	write(t, c, nil)
 	testkit.Eventually(t, "an empty message is dropped", func() bool { return r.Stats().Dropped[dropEmpty.String()] == 1 })
-	if r.MaxMessage() != DefaultMaxOutgoing || !r.Send(1, big[:DefaultMaxOutgoing]) {
+	if r.MaxMessage() != defaultMaxOutgoing || !r.Send(1, big[:defaultMaxOutgoing]) {
 		t.Error("the largest message was not queued")
 	}
-	if got := read(t, c); !bytes.Equal(got, big[:DefaultMaxOutgoing]) {
+	if got := read(t, c); !bytes.Equal(got, big[:defaultMaxOutgoing]) {
 		t.Errorf("got %d bytes", len(got))
 	}
 	write(t, c, big)
 	expectClose(t, c, ws.StatusMessageTooBig)
 	r.waitForEnd(endLarge)
 	s := r.Stats()
-	if s.Open != 0 || s.Opened != 1 || s.Received != 1 || s.ReceivedBytes != MaxMessage || s.Sent != 1 || s.SentBytes != DefaultMaxOutgoing ||
+	if s.Open != 0 || s.Opened != 1 || s.Received != 1 || s.ReceivedBytes != maxMessage || s.Sent != 1 || s.SentBytes != defaultMaxOutgoing ||
 		s.Dropped["empty"] != 1 || s.Ended["large"] != 1 {
 		t.Errorf("%+v", s)
 	}
@@ -109,7 +109,7 @@ func TestFraming(t *testing.T) {
 func TestFinalError(t *testing.T) {
 	t.Parallel()
 	for _, code := range []proto.ErrorCode{proto.ErrorTimeout, proto.ErrorNotFound} {
-		r := start(t, Config{QueueMessages: 3})
+		r := start(t, Config{queueMessages: 3})
 		c := r.dial()
 		serial := r.firstMessage(c)
 		last := proto.Error{Code: code}.Append(nil)
@@ -132,7 +132,7 @@ func TestFinalError(t *testing.T) {
 
 func TestPing(t *testing.T) {
 	t.Parallel()
-	r := start(t, Config{PingInterval: 20 * time.Millisecond, PongTimeout: 4 * time.Second, BindTimeout: time.Hour})
+	r := start(t, Config{PingInterval: 20 * time.Millisecond, pongTimeout: 4 * time.Second, bindTimeout: time.Hour})
 	responsive, silent := r.dial(), r.dial()
 	for _, c := range []*ws.Conn{responsive, silent} {
 		r.Send(r.firstMessage(c), bindReceived)
@@ -157,7 +157,7 @@ var bindReceived = proto.BindReceived{}.Append(nil)
 // to a QoS probe, which any client gets without an allocation.
 func TestUnbound(t *testing.T) {
 	t.Parallel()
-	r := start(t, Config{BindTimeout: 3 * time.Second})
+	r := start(t, Config{bindTimeout: 3 * time.Second})
 	bound := r.dial()
 	r.Send(r.firstMessage(bound), bindReceived)
 	var unbound []*ws.Conn
@@ -179,7 +179,7 @@ func TestUnbound(t *testing.T) {
 
 func TestUnboundLimit(t *testing.T) {
 	t.Parallel()
-	r := start(t, Config{BindTimeout: time.Hour})
+	r := start(t, Config{bindTimeout: time.Hour})
 	patient, hasty := r.dial(), r.dial()
 	serial, other := r.firstMessage(patient), r.firstMessage(hasty)
 	for i := range maxUnbound - 1 {
@@ -225,7 +225,7 @@ func testFlood(t *testing.T, server func(http.Handler) *httptest.Server) {
 				continue // TestUnboundLimit
 			}
 			t.Run(fmt.Sprintf("%s/%v", name, bound), func(t *testing.T) {
-				r := startOn(t, Config{BindTimeout: time.Hour, PingInterval: time.Hour}, server)
+				r := startOn(t, Config{bindTimeout: time.Hour, PingInterval: time.Hour}, server)
 				conn, reader, _ := r.dialRaw("")
 				io.WriteString(conn, hello)
 				if serial := r.in.next(t).serial; bound {
@@ -245,7 +245,7 @@ func testFlood(t *testing.T, server func(http.Handler) *httptest.Server) {
 		}
 	}
 	t.Run("play", func(t *testing.T) {
-		r := startOn(t, Config{BindTimeout: time.Hour, PingInterval: time.Hour}, server)
+		r := startOn(t, Config{bindTimeout: time.Hour, PingInterval: time.Hour}, server)
 		conn, reader, _ := r.dialRaw("")
 		io.WriteString(conn, hello)
 		serial := r.in.next(t).serial
@@ -293,7 +293,7 @@ func TestBusy(t *testing.T) {
 // answers its signs of life.
 func TestIdle(t *testing.T) {
 	t.Parallel()
-	r := start(t, Config{PingInterval: 10 * time.Millisecond, IdleTimeout: 3 * time.Second, BindTimeout: time.Hour})
+	r := start(t, Config{PingInterval: 10 * time.Millisecond, IdleTimeout: 3 * time.Second, bindTimeout: time.Hour})
 	var all [2]*ws.Conn
 	var serials [2]uint64
 	for i := range all {
@@ -337,7 +337,7 @@ func TestSlowReader(t *testing.T) {
 func testSlowReader(t *testing.T, server func(http.Handler) *httptest.Server) {
 	t.Parallel()
 	// The queue must overflow before the write times out, on a slow machine too.
-	r := startOn(t, Config{WriteTimeout: 2 * time.Second, SendBuffer: 4 << 10}, server)
+	r := startOn(t, Config{writeTimeout: 2 * time.Second, sendBuffer: 4 << 10}, server)
 	slow, _, _ := r.dialRaw("")
 	io.WriteString(slow, "\x82\x81\x00\x00\x00\x00a")
 	serial := r.in.next(t).serial
@@ -370,7 +370,7 @@ func testSlowReader(t *testing.T, server func(http.Handler) *httptest.Server) {
 
 func TestStuckReader(t *testing.T) {
 	t.Parallel()
-	r := start(t, Config{WriteTimeout: 300 * time.Millisecond, SendBuffer: 4 << 10})
+	r := start(t, Config{writeTimeout: 300 * time.Millisecond, sendBuffer: 4 << 10})
 	conn, reader, _ := r.dialRaw("")
 	io.WriteString(conn, "\x82\x81\x00\x00\x00\x00a")
 	serial := r.in.next(t).serial

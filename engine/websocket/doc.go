@@ -25,7 +25,7 @@
 //	                               client whose connection ends without such an
 //	                               ERROR waits for ever
 //	the context of Run is done     closed with 1001 after all queued messages
-//	no BIND_RECEIVED was sent      closed with 1008 after BindTimeout, since the
+//	no BIND_RECEIVED was sent      closed with 1008 after 10 s, since the
 //	                               client has no allocation
 //	64 messages before             closed with 1008
 //	BIND_RECEIVED, or 16 KiB
@@ -38,25 +38,23 @@
 //
 // # Sizes
 //
-// The largest message that is sent is Config.MaxOutgoing. A native client closes
+// The largest message that is sent has 1,386 bytes. A native client closes
 // its connection, with 1009, at a message larger than its own maximum less 14. A
 // WebGL client drops messages above its maximum. A UDP peer with default settings
-// may send 1,400 bytes. The default of 1,386 is therefore what every client with
-// default settings accepts; the engine drops and counts larger messages. With
-// WebGL clients only, 1,400 is safe; if the game raises the limit of its clients,
-// up to 1,472.
+// may send 1,400 bytes. 1,386 is therefore what every client with default
+// settings accepts; the engine drops and counts larger messages.
 //
 // # Slow readers
 //
 // Each connection has a queue, limited in messages and bytes, that drops the
-// newest message when it is full. The default of 256 messages is less than the
+// newest message when it is full. 256 messages are less than the
 // receive queue of a native client, which closes its connection when that
 // overflows. A writer goroutine per connection writes several frames per system
 // call. With TLS each write is one record, and a record with more than one frame
 // has at most 1,400 bytes of frames, since Unity's native client fails at larger
 // ones; for browsers, which send an Origin header, it has up to 16 KiB. A connection
-// is reset when a write takes longer than WriteTimeout, or when its queue overflowed
-// and was not empty within WriteTimeout since. The socket's send buffer is limited
+// is reset when a write takes longer than 5 s, or when its queue overflowed
+// and was not empty within 5 s since. The socket's send buffer is limited
 // too, since data in it is old when it arrives.
 //
 // When the relay is busy, the message is dropped and the connection is not read for a

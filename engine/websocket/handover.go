@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 )
 
 // A process that hands its relay over keeps its connections: the state of TLS cannot leave it.
@@ -40,12 +41,11 @@ type link struct {
 	serials map[uint64]netip.Addr // of the clients
 }
 
-// Handover hands the connections of a [Transport] over to another process, which has the relay
-// from then on: this one keeps them, and passes messages on.
-type Handover struct{ t *Transport }
+// private implements [privateapi.WebSocket].
+type private struct{ *Transport }
 
-// Handover returns the hand-over of the transport.
-func (t *Transport) Handover() Handover { return Handover{t} }
+// Private returns what the programs of this module use besides. It may change in any version.
+func (t *Transport) Private() privateapi.WebSocket { return private{t} }
 
 type held struct {
 	Serials [][]uint64 // by link
@@ -61,7 +61,7 @@ type linked struct {
 }
 
 func (l *link) send(serial uint64, pkt []byte) bool {
-	var room [serialSize + MaxMessage]byte
+	var room [serialSize + maxMessage]byte
 	binary.LittleEndian.PutUint64(room[:], serial)
 	packet := room[:serialSize+copy(room[serialSize:], pkt)]
 	raw, err := l.conn.SyscallConn()
@@ -85,7 +85,7 @@ func (l *link) wait(serial uint64, pkt []byte) bool {
 
 func (l *link) receive(each func(serial uint64, pkt []byte)) {
 	defer close(l.done)
-	var room [serialSize + MaxMessage]byte
+	var room [serialSize + maxMessage]byte
 	for {
 		n, err := l.conn.Read(room[:])
 		if err != nil || n == 0 {
@@ -149,15 +149,12 @@ func (t *Transport) eachHeld(do func(l *link, serial uint64, client netip.Addr))
 	}
 }
 
-// TakeOver takes the links over that another process has, with the connections behind them, of
-// which Detach of the other one returned the state. It must be called before Run. The files
-// belong to the transport, in the order of Links.
-func (h Handover) TakeOver(files []*os.File, state json.RawMessage) error {
+func (t private) TakeOver(files []*os.File, state json.RawMessage) error {
 	var held held
 	if err := json.Unmarshal(state, &held); err != nil {
 		return fmt.Errorf("websocket: connections of another process: %w", err)
 	}
-	return h.t.takeOver(files, held)
+	return t.takeOver(files, held)
 }
 
 func (t *Transport) takeOver(files []*os.File, held held) error {
@@ -184,10 +181,7 @@ func (t *Transport) takeOver(files []*os.File, held held) error {
 	return nil
 }
 
-// Links returns what another process needs to reach all connections: the links of this one, and
-// last the far end of a new link to this one, whose near end is to be given to Detach.
-func (h Handover) Links() (links []syscall.Conn, far, near *os.File, err error) {
-	t := h.t
+func (t private) Links() (links []syscall.Conn, far, near *os.File, err error) {
 	t.linked.mu.RLock()
 	defer t.linked.mu.RUnlock()
 	for _, l := range t.linked.links {
@@ -197,11 +191,8 @@ func (h Handover) Links() (links []syscall.Conn, far, near *os.File, err error) 
 	return links, far, near, err
 }
 
-// Detach makes this transport keep its connections for the process that takes over, which has
-// the other end of ours: their messages wait in the link. What is sent to them still arrives.
-// Run then ends without closing them, and Drain serves them. It returns the state for TakeOver.
-func (h Handover) Detach(ours *os.File) (json.RawMessage, error) {
-	held, err := h.t.detach(ours)
+func (t private) Detach(ours *os.File) (json.RawMessage, error) {
+	held, err := t.detach(ours)
 	if err != nil {
 		return nil, err
 	}
@@ -239,10 +230,7 @@ func (t *Transport) detach(ours *os.File) (held held, err error) {
 	return held, nil
 }
 
-// Drain serves the connections after Detach until all have ended, or the process that has the
-// relay has; then, or when ctx ends, it closes the others.
-func (h Handover) Drain(ctx context.Context) {
-	t := h.t
+func (t private) Drain(ctx context.Context) {
 	t.linked.mu.Lock()
 	for _, l := range t.linked.links {
 		_ = l.conn.Close()

@@ -27,7 +27,7 @@ type child struct {
 // test ends. Messages are sent by c between the two.
 func takeOver(t *testing.T, old *Transport, end func(), c *ws.Conn, between int) (s child, held chan struct{}) {
 	t.Helper()
-	links, far, near, err := old.Handover().Links()
+	links, far, near, err := old.Private().Links()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func takeOver(t *testing.T, old *Transport, end func(), c *ws.Conn, between int)
 		}
 		files = append(files, f)
 	}
-	state, err := old.Handover().Detach(near)
+	state, err := old.Private().Detach(near)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func takeOver(t *testing.T, old *Transport, end func(), c *ws.Conn, between int)
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		defer close(held)
-		old.Handover().Drain(ctx)
+		old.Private().Drain(ctx)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -61,7 +61,7 @@ func takeOver(t *testing.T, old *Transport, end func(), c *ws.Conn, between int)
 	if s.Transport, err = New(Config{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Handover().TakeOver(append(files, far), state); err != nil {
+	if err := s.Private().TakeOver(append(files, far), state); err != nil {
 		t.Fatal(err)
 	}
 	running, stop := context.WithCancel(context.Background())
@@ -196,11 +196,11 @@ func TestBannedSourcesAfterHandover(t *testing.T) {
 	}
 	next, _ := takeOver(t, r.Transport, r.stop, other, 1)
 	next.in.next(t)
-	if n := next.ConnectionsFrom(network); n != 1 {
+	if n := next.Private().ConnectionsFrom(network); n != 1 {
 		t.Errorf("%d connections are counted, want 1", n)
 	}
 	next.SetBannedSources([]netip.Prefix{network})
-	if n := next.ConnectionsFrom(network); n != 0 || next.IsOpen(serial) || !next.IsOpen(otherSerial) {
+	if n := next.Private().ConnectionsFrom(network); n != 0 || next.IsOpen(serial) || !next.IsOpen(otherSerial) {
 		t.Errorf("after the ban %d connections are counted", n)
 	}
 	write(t, banned, []byte("from a banned network"))

@@ -69,11 +69,11 @@ func start(t testing.TB, cfg Config) *rig {
 }
 
 // startOn is start with a server of plain HTTP or of TLS. The default of
-// CloseTimeout is long enough for a slow machine.
+// closeTimeout is long enough for a slow machine.
 func startOn(t testing.TB, cfg Config, server func(http.Handler) *httptest.Server) *rig {
 	t.Helper()
-	if cfg.CloseTimeout == 0 {
-		cfg.CloseTimeout = waitLimit
+	if cfg.closeTimeout == 0 {
+		cfg.closeTimeout = waitLimit
 	}
 	tr, err := New(cfg)
 	if err != nil {

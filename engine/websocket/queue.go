@@ -98,7 +98,7 @@ func (q *queue) close() {
 	q.mu.Unlock()
 }
 
-// pop needs MaxMessage bytes in dst. It reports false if the queue is empty.
+// pop needs maxMessage bytes in dst. It reports false if the queue is empty.
 func (q *queue) pop(dst []byte) (msg []byte, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -20,13 +20,13 @@ func TestQueueModel(t *testing.T) {
 		q := newQueue(40, 20_000)
 		var model [][]byte
 		var held int
-		room := make([]byte, MaxMessage)
+		room := make([]byte, maxMessage)
 		for step := range 3000 {
 			switch {
 			case rng.IntN(100) == 0:
 				q.trim()
 			case rng.IntN(10) < 4+step/1000:
-				pkt := bytes.Repeat([]byte{byte(step)}, rng.IntN(MaxMessage+1))
+				pkt := bytes.Repeat([]byte{byte(step)}, rng.IntN(maxMessage+1))
 				fits := len(model) < 40 && held+lengthSize+len(pkt) <= 20_000
 				want := pushFull
 				if fits && len(model) == 0 {
@@ -58,7 +58,7 @@ func TestQueueFinal(t *testing.T) {
 	t.Parallel()
 	q := newQueue(1, 2000)
 	final := proto.Error{Code: proto.ErrorTimeout}.Append(nil)
-	room := make([]byte, MaxMessage)
+	room := make([]byte, maxMessage)
 	q.push([]byte("a"))
 	if got := q.push([]byte("b")); got != pushFull {
 		t.Fatalf("a message above the limit: %v", got)
@@ -85,7 +85,7 @@ func TestQueueStuck(t *testing.T) {
 	t.Parallel()
 	q := newQueue(2, 2000)
 	q.stuckAfter = -1 // Every overflow is too long.
-	room := make([]byte, MaxMessage)
+	room := make([]byte, maxMessage)
 	q.push(nil)
 	q.push(nil)
 	if got := q.push(nil); got != pushStuck {
@@ -109,7 +109,7 @@ func TestQueueStuck(t *testing.T) {
 func TestQueueTrim(t *testing.T) {
 	t.Parallel()
 	q := newQueue(100, 64<<10)
-	room := make([]byte, MaxMessage)
+	room := make([]byte, maxMessage)
 	for range 40 {
 		q.push(make([]byte, 1000))
 	}

@@ -15,7 +15,7 @@ const (
 	// may not be a browser. Unity's native client decrypts into a buffer of 2,944 bytes. When that is full it
 	// drops ciphertext, and the MAC of the next record is then wrong.
 	recordSize = 1400
-	maxFrame   = 4 + MaxMessage
+	maxFrame   = 4 + maxMessage
 )
 
 // errFlood is returned by a read of a client that sends too much besides messages.
@@ -155,7 +155,7 @@ func (s *socket) abort() {
 }
 
 func (s *socket) setSendBuffer(bytes int) {
-	for conn := s.Conn; conn != nil && bytes > 0; conn = innerConn(conn) {
+	for conn := s.Conn; conn != nil; conn = innerConn(conn) {
 		if tcp, ok := conn.(interface{ SetWriteBuffer(bytes int) error }); ok {
 			_ = tcp.SetWriteBuffer(bytes) // The kernel's default works as well.
 		}

@@ -58,11 +58,11 @@ func TestWriteSizes(t *testing.T) {
 		{true, false, 696, 7, 2*(header+696) + record, header + 696 + record}, // two fill 1,400 exactly
 		{true, false, 697, 7, header + 697 + record, header + 697 + record},
 		{true, false, 1396, 3, header + 1396 + record, header + 1396 + record},
-		{true, false, MaxMessage, 3, header + MaxMessage + record, header + MaxMessage + record}, // a larger frame has its own record
+		{true, false, maxMessage, 3, header + maxMessage + record, header + maxMessage + record}, // a larger frame has its own record
 	} {
 		t.Run(fmt.Sprintf("%v/%v/%d", test.secure, test.browser, test.size), func(t *testing.T) {
 			g := new(writeRecorder)
-			r := startOn(t, Config{MaxOutgoing: MaxMessage}, func(h http.Handler) *httptest.Server {
+			r := startOn(t, Config{maxOutgoing: maxMessage}, func(h http.Handler) *httptest.Server {
 				srv := httptest.NewUnstartedServer(h)
 				g.Listener, srv.Listener = srv.Listener, g
 				// Go's first records to a client are smaller, by its dynamic sizing.
@@ -79,7 +79,7 @@ func TestWriteSizes(t *testing.T) {
 				headers.Set("Origin", "https://game.example")
 			}
 			c := r.dial(headers)
-			c.SetReadLimit(MaxMessage)
+			c.SetReadLimit(maxMessage)
 			serial := r.firstMessage(c)
 			g.mu.Lock()
 			r.Send(serial, []byte("first"))

@@ -15,11 +15,12 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/base/origin"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// ErrAlreadyRun is returned by the second call of [Transport.Run].
-var ErrAlreadyRun = errors.New("websocket: the transport has been run already")
+// errAlreadyRun is returned by the second call of [Transport.Run].
+var errAlreadyRun = errors.New("websocket: the transport has been run already")
 
 // Transport serves the relay protocol over WebSocket. It implements
 // [engine.Transport] and [net/http.Handler]. Any goroutine may call its methods.
@@ -70,12 +71,12 @@ func New(cfg Config) (*Transport, error) {
 func (t *Transport) Name() string { return t.cfg.Name }
 
 // Run accepts connections until ctx is done, then closes all of them. It returns
-// when all are closed: after CloseTimeout at most, and a little more for a
+// when all are closed: after 2 s at most, and a little more for a
 // connection that the http.Server is opening at that moment. A second call
-// returns [ErrAlreadyRun].
+// returns errAlreadyRun.
 func (t *Transport) Run(ctx context.Context, in engine.Intake) error {
 	if !t.started.CompareAndSwap(false, true) {
-		return ErrAlreadyRun
+		return errAlreadyRun
 	}
 	t.admission.start(in)
 	var links sync.WaitGroup
@@ -105,8 +106,8 @@ func (t *Transport) endAll(why end) {
 // Running returns a channel that is closed when Run accepts connections.
 func (t *Transport) Running() <-chan struct{} { return t.running }
 
-// MaxMessage returns Config.MaxOutgoing, see [engine.Transport].
-func (t *Transport) MaxMessage() int { return t.cfg.MaxOutgoing }
+// MaxMessage returns the size of the largest message that is sent, see [engine.Transport].
+func (t *Transport) MaxMessage() int { return t.cfg.maxOutgoing }
 
 // Send queues a message for a connection. It copies pkt and never blocks. It
 // reports false if the connection has ended or its queue is full. An ERROR with
@@ -184,8 +185,7 @@ func (t *Transport) SetBannedSources(all []netip.Prefix) {
 	})
 }
 
-// ConnectionsFrom returns the number of open connections from a network.
-func (t *Transport) ConnectionsFrom(network netip.Prefix) (n int) {
+func (t private) ConnectionsFrom(network netip.Prefix) (n int) {
 	for i := range t.shards {
 		for _, c := range t.shards[i].snapshot() {
 			if network.Contains(c.place.client) {
@@ -241,31 +241,12 @@ func (s *shard) snapshot() (conns []*conn) {
 	return conns
 }
 
-// MaxMessage is the size in bytes of the largest message that a connection may
+// maxMessage is the size in bytes of the largest message that a connection may
 // send: the largest message that the relay forwards.
-const MaxMessage = proto.RelayOverhead + proto.MaxContent
+const maxMessage = proto.RelayOverhead + proto.MaxContent
 
-const (
-	DefaultMaxOutgoing   = 1386 // a native client's limit: 1,400 less 14
-	DefaultQueueMessages = 256
-	DefaultQueueBytes    = 128 << 10
-	DefaultSendBuffer    = 128 << 10
-	DefaultConns         = 4096
-	DefaultAddressConns  = 256
-	defaultPingInterval  = 10 * time.Second / 3
-	defaultPongTimeout   = 30 * time.Second
-	defaultWriteTimeout  = 5 * time.Second
-	defaultCloseTimeout  = 2 * time.Second
-	defaultBindTimeout   = 10 * time.Second
-	DefaultIdleTimeout   = 2 * time.Minute
-)
-
-// The values of fields of [Config] for none.
-const (
-	SystemSendBuffer = -1
-	NoLimit          = -1
-	NoTimeout        = time.Duration(-1)
-)
+// defaultMaxOutgoing is a native client's limit: 1,400 less 14.
+const defaultMaxOutgoing = 1386
 
 // Config is the configuration of a [Transport]. The zero value of a field means
 // its default. It must not be modified after New.
@@ -273,18 +254,6 @@ type Config struct {
 	// Name is the name of the transport, see [engine.Transport]: a relay may have several. Default
 	// "ws".
 	Name string
-	// MaxOutgoing is the size in bytes of the largest message that is sent; the
-	// engine drops larger ones. 36 to 1,472, default 1,386. The package comment
-	// has the limits of the clients.
-	MaxOutgoing int
-	// QueueMessages and QueueBytes limit the queue of one connection. A message
-	// takes two bytes more than its size. Default 256 messages and 128 KiB.
-	QueueMessages, QueueBytes int
-	// SendBuffer is the size in bytes of the kernel's send buffer of one
-	// connection, which must be a *net.TCPConn or wrap one with a NetConn method.
-	// A connection carries at most this size per round trip. Default 128 KiB;
-	// [SystemSendBuffer]: the kernel's default.
-	SendBuffer int
 
 	// MaxConns is the largest number of open connections. One more ends one that has
 	// bound no allocation, of the network with most of these, or is refused. Default
@@ -292,7 +261,7 @@ type Config struct {
 	MaxConns int
 	// MaxConnsPerAddress is the largest number of open connections from one IPv4
 	// address or IPv6 /56. One more ends the oldest of them that has bound no
-	// allocation, or is refused. Default 256; [NoLimit]: MaxConns.
+	// allocation, or is refused. Default 256; -1: MaxConns.
 	MaxConnsPerAddress int
 	// TrustedProxies are the networks of the reverse proxies whose header
 	// X-Forwarded-For is used. Connections of a proxy that sends none count
@@ -309,80 +278,66 @@ type Config struct {
 	// gives a sign of life within two intervals, which the engine's idle limit must
 	// exceed. Default 3.3 s, a third of the engine's default.
 	PingInterval time.Duration
-	// PongTimeout is the time within which a client must answer a ping, or else
-	// its connection is reset. Default 30 s.
-	PongTimeout time.Duration
-	// WriteTimeout is the time that one write may take, and that an overflowed
-	// queue may take to become empty, before the connection is reset. Default 5 s.
-	WriteTimeout time.Duration
-	// CloseTimeout is the time for a connection that is closed with a status: to
-	// write the queued messages and to receive the answer. Default 2 s.
-	CloseTimeout time.Duration
-	// BindTimeout is the time after which a connection is closed if the relay has
-	// not sent it BIND_RECEIVED. Default 10 s.
-	BindTimeout time.Duration
 	// IdleTimeout is the time after which a connection is closed to which nothing but
 	// ERROR was sent, and that has no allocation. It should be longer than any idle
-	// timeout of the engine. Default 2 minutes; [NoTimeout]: never.
+	// timeout of the engine. Default 2 minutes.
 	IdleTimeout time.Duration
+
+	// The rest is for tests.
+
+	// maxOutgoing is the size in bytes of the largest message that is sent; the
+	// engine drops larger ones. The package comment has the limits of the clients.
+	maxOutgoing int
+	// queueMessages and queueBytes limit the queue of one connection. A message
+	// takes two bytes more than its size.
+	queueMessages, queueBytes int
+	// sendBuffer is the size in bytes of the kernel's send buffer of one
+	// connection, which must be a *net.TCPConn or wrap one with a NetConn method.
+	// A connection carries at most this size per round trip.
+	sendBuffer int
+	// pongTimeout is the time within which a client must answer a ping, or else
+	// its connection is reset.
+	pongTimeout time.Duration
+	// writeTimeout is the time that one write may take, and that an overflowed
+	// queue may take to become empty, before the connection is reset.
+	writeTimeout time.Duration
+	// closeTimeout is the time for a connection that is closed with a status: to
+	// write the queued messages and to receive the answer.
+	closeTimeout time.Duration
+	// bindTimeout is the time after which a connection is closed if the relay has
+	// not sent it BIND_RECEIVED.
+	bindTimeout time.Duration
 }
 
 func (c Config) withDefaults() Config {
 	c.Name = cmp.Or(c.Name, "ws")
-	c.MaxOutgoing = cmp.Or(c.MaxOutgoing, DefaultMaxOutgoing)
-	c.QueueMessages = cmp.Or(c.QueueMessages, DefaultQueueMessages)
-	c.QueueBytes = cmp.Or(c.QueueBytes, DefaultQueueBytes)
-	c.SendBuffer = cmp.Or(c.SendBuffer, DefaultSendBuffer)
-	c.MaxConns = cmp.Or(c.MaxConns, DefaultConns)
-	c.MaxConnsPerAddress = cmp.Or(c.MaxConnsPerAddress, DefaultAddressConns)
-	if c.MaxConnsPerAddress == NoLimit {
+	c.maxOutgoing = cmp.Or(c.maxOutgoing, defaultMaxOutgoing)
+	c.queueMessages = cmp.Or(c.queueMessages, 256)
+	c.queueBytes = cmp.Or(c.queueBytes, privateapi.WebSocketBytes/2)
+	c.sendBuffer = cmp.Or(c.sendBuffer, privateapi.WebSocketBytes/2)
+	c.MaxConns = cmp.Or(c.MaxConns, 4096)
+	c.MaxConnsPerAddress = cmp.Or(c.MaxConnsPerAddress, 256)
+	if c.MaxConnsPerAddress == -1 {
 		c.MaxConnsPerAddress = c.MaxConns
 	}
-	c.PingInterval = cmp.Or(c.PingInterval, defaultPingInterval)
-	c.PongTimeout = cmp.Or(c.PongTimeout, defaultPongTimeout)
-	c.WriteTimeout = cmp.Or(c.WriteTimeout, defaultWriteTimeout)
-	c.CloseTimeout = cmp.Or(c.CloseTimeout, defaultCloseTimeout)
-	c.BindTimeout = cmp.Or(c.BindTimeout, defaultBindTimeout)
-	c.IdleTimeout = cmp.Or(c.IdleTimeout, DefaultIdleTimeout)
+	c.PingInterval = cmp.Or(c.PingInterval, 10*time.Second/3)
+	c.pongTimeout = cmp.Or(c.pongTimeout, 30*time.Second)
+	c.writeTimeout = cmp.Or(c.writeTimeout, 5*time.Second)
+	c.closeTimeout = cmp.Or(c.closeTimeout, 2*time.Second)
+	c.bindTimeout = cmp.Or(c.bindTimeout, 10*time.Second)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, 2*time.Minute)
 	return c
 }
 
-// minMaxOutgoing is the size of ACCEPTED, the largest reply of a relay, which
-// every client must receive.
-const minMaxOutgoing = proto.HeaderLen + 2*len(proto.AllocationID{})
-
 func (c *Config) validate() error {
-	for _, f := range []struct {
-		name            string
-		value, min, max int
-	}{
-		{"MaxOutgoing", c.MaxOutgoing, minMaxOutgoing, MaxMessage},
-		{"QueueMessages", c.QueueMessages, 1, 1 << 16},
-		{"QueueBytes", c.QueueBytes, MaxMessage + lengthSize, 1 << 26},
-		{"SendBuffer", c.SendBuffer, SystemSendBuffer, 1 << 30},
-		{"MaxConns", c.MaxConns, 1, 1 << 24},
-		{"MaxConnsPerAddress", c.MaxConnsPerAddress, 1, 1 << 24},
-	} {
-		if f.value < f.min || f.value > f.max {
-			return fmt.Errorf("websocket: Config.%s is %d, want %d to %d", f.name, f.value, f.min, f.max)
+	for name, value := range map[string]int{"MaxConns": c.MaxConns, "MaxConnsPerAddress": c.MaxConnsPerAddress} {
+		if value < 1 || value > 1<<24 {
+			return fmt.Errorf("websocket: Config.%s is %d, want 1 to %d", name, value, 1<<24)
 		}
 	}
-	for _, f := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"PingInterval", c.PingInterval},
-		{"PongTimeout", c.PongTimeout},
-		{"WriteTimeout", c.WriteTimeout},
-		{"CloseTimeout", c.CloseTimeout},
-		{"BindTimeout", c.BindTimeout},
-		{"IdleTimeout", c.IdleTimeout},
-	} {
-		if f.name == "IdleTimeout" && f.value == NoTimeout {
-			continue
-		}
-		if f.value <= 0 || f.value > 24*time.Hour {
-			return fmt.Errorf("websocket: Config.%s is %v, want more than 0 and at most 24h", f.name, f.value)
+	for name, value := range map[string]time.Duration{"PingInterval": c.PingInterval, "IdleTimeout": c.IdleTimeout} {
+		if value <= 0 || value > 24*time.Hour {
+			return fmt.Errorf("websocket: Config.%s is %v, want more than 0 and at most 24h", name, value)
 		}
 	}
 	if i := slices.IndexFunc(c.TrustedProxies, func(p netip.Prefix) bool { return !p.IsValid() }); i >= 0 {
@@ -454,7 +409,7 @@ const (
 	endProtocol
 	// endFinalError: ERROR 1 or 4 was sent; 1000.
 	endFinalError
-	// endUnbound: no BIND_RECEIVED was sent within Config.BindTimeout; 1008.
+	// endUnbound: no BIND_RECEIVED was sent within 10 s; 1008.
 	endUnbound
 	// endIdle: nothing but ERROR was sent for Config.IdleTimeout, and there is no
 	// allocation; 1000.

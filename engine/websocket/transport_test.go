@@ -31,7 +31,7 @@ func TestStop(t *testing.T) {
 
 func testStop(t *testing.T, server func(http.Handler) *httptest.Server) {
 	t.Parallel()
-	r := startOn(t, Config{CloseTimeout: 3 * time.Second, SendBuffer: 4 << 10}, server)
+	r := startOn(t, Config{closeTimeout: 3 * time.Second, sendBuffer: 4 << 10}, server)
 	c := r.dial()
 	serial := r.firstMessage(c)
 	slow, _, _ := r.dialRaw("")
@@ -73,7 +73,7 @@ func testStop(t *testing.T, server func(http.Handler) *httptest.Server) {
 func TestChurn(t *testing.T) {
 	t.Parallel()
 	const clients, rounds = 100, 3
-	r := start(t, Config{MaxConnsPerAddress: -1, QueueMessages: 16})
+	r := start(t, Config{MaxConnsPerAddress: -1, queueMessages: 16})
 	ctx, cancel := context.WithCancel(t.Context())
 	var echoing, playing sync.WaitGroup
 	var tried uint64
@@ -283,8 +283,8 @@ func testMatch(t *testing.T, server func(http.Handler) *httptest.Server) {
 	if got, err := proto.ParseAccepted(read(t, player)); err != nil {
 		t.Fatal(got, err)
 	}
-	// MaxOutgoing limits what is sent to WebSocket clients, not what a host sends.
-	for _, size := range []int{proto.DefaultMaxContent, DefaultMaxOutgoing - proto.RelayOverhead} {
+	// maxOutgoing limits what is sent to WebSocket clients, not what a host sends.
+	for _, size := range []int{proto.DefaultMaxContent, defaultMaxOutgoing - proto.RelayOverhead} {
 		pkt := proto.Relay{From: res.ID, To: web.ID, Payload: make([]byte, size)}.Append(nil)
 		write(t, host, pkt)
 		if size == proto.DefaultMaxContent {

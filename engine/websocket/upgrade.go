@@ -99,12 +99,12 @@ func (t *Transport) accept(w http.ResponseWriter, r *http.Request, p *place) *co
 	// The deadline below is for the handshake only: a refused connection is closed.
 	w.Header().Set("Connection", "close")
 	// A client that does not read the answer must not delay the return of Run.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(t.cfg.WriteTimeout))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(t.cfg.writeTimeout))
 	limit := corkSize
 	if r.TLS != nil && r.Header.Get("Origin") == "" { // Browsers send one.
 		limit = recordSize
 	}
-	u := &hijacker{ResponseWriter: w, sock: &socket{timeout: t.cfg.WriteTimeout, limit: limit, buffers: &t.buffers}}
+	u := &hijacker{ResponseWriter: w, sock: &socket{timeout: t.cfg.writeTimeout, limit: limit, buffers: &t.buffers}}
 	u.sock.overhead.Store(maxOverhead)
 	conn, err := ws.Accept(u, r, &ws.AcceptOptions{
 		InsecureSkipVerify: true, // ServeHTTP has checked the origin.
@@ -117,8 +117,8 @@ func (t *Transport) accept(w http.ResponseWriter, r *http.Request, p *place) *co
 		t.counts.refused[refusedHandshake].Add(1)
 		return nil
 	}
-	u.sock.setSendBuffer(t.cfg.SendBuffer)
-	conn.SetReadLimit(MaxMessage)
+	u.sock.setSendBuffer(t.cfg.sendBuffer)
+	conn.SetReadLimit(maxMessage)
 	t.counts.opened.Add(1)
 	return newConn(t, t.serial.Add(1), conn, u.sock, p)
 }

@@ -206,7 +206,7 @@ func TestNotRunning(t *testing.T) {
 	if err := tr.Run(ctx, nil); err != nil {
 		t.Error(err)
 	}
-	if err := tr.Run(ctx, nil); err != ErrAlreadyRun {
+	if err := tr.Run(ctx, nil); err != errAlreadyRun {
 		t.Errorf("the second Run: %v", err)
 	}
 }
@@ -214,7 +214,7 @@ func TestNotRunning(t *testing.T) {
 func TestConnectionLimits(t *testing.T) {
 	t.Parallel()
 	r := start(t, Config{
-		MaxConns: 5, MaxConnsPerAddress: 2, CloseTimeout: 50 * time.Millisecond,
+		MaxConns: 5, MaxConnsPerAddress: 2, closeTimeout: 50 * time.Millisecond,
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
 	})
 	dial := func(from string) (*ws.Conn, int) {
@@ -275,7 +275,7 @@ func TestConnectionLimits(t *testing.T) {
 func TestShed(t *testing.T) {
 	t.Parallel()
 	r := start(t, Config{
-		MaxConns: 6, MaxConnsPerAddress: 3, BindTimeout: time.Hour,
+		MaxConns: 6, MaxConnsPerAddress: 3, bindTimeout: time.Hour,
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
 	})
 	open := func(from string) *ws.Conn {
@@ -357,21 +357,13 @@ func TestConfig(t *testing.T) {
 		cfg  Config
 		want string
 	}{
-		{Config{MaxOutgoing: 35}, "MaxOutgoing is 35, want 36 to 1472"},
-		{Config{MaxOutgoing: 1473}, "MaxOutgoing"},
-		{Config{QueueMessages: -1}, "QueueMessages"},
-		{Config{QueueBytes: 100}, "QueueBytes"},
-		{Config{SendBuffer: 1 << 31}, "SendBuffer"},
-		{Config{SendBuffer: -2}, "SendBuffer"},
 		{Config{MaxConnsPerAddress: -2}, "MaxConnsPerAddress"},
 		{Config{IdleTimeout: -time.Second}, "IdleTimeout"},
 		{Config{TrustedProxies: make([]netip.Prefix, 1)}, "TrustedProxies"},
 		{Config{MaxConns: -1}, "MaxConns"},
-		{Config{WriteTimeout: -1}, "WriteTimeout"},
 		{Config{PingInterval: 25 * time.Hour}, "PingInterval"},
 		{Config{AllowOrigins: []string{"game.example"}}, `AllowOrigins: "game.example"`},
-		{Config{SendBuffer: SystemSendBuffer, MaxConnsPerAddress: NoLimit, IdleTimeout: NoTimeout,
-			AllowOrigins: []string{"null", "*", "http://localhost:80"}}, ""},
+		{Config{MaxConnsPerAddress: -1, AllowOrigins: []string{"null", "*", "http://localhost:80"}}, ""},
 	} {
 		_, err := New(test.cfg)
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {

@@ -5,10 +5,12 @@ package privateapi
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/netip"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -261,6 +263,52 @@ type FastPathCounts struct {
 	Mode       string
 	On         bool
 	OffBecause string // the rest of a sentence; "" while it is on
+}
+
+// SafeMessage is the size in bytes of the largest message that all real clients accept over
+// DTLS: in a record it has 1,400, the default maxMessageSize of UTP 2.x.
+const SafeMessage = 1363
+
+// DTLS is a dtls.Records, whose session file is an F.
+type DTLS[F any] interface {
+	// HandOver lowers the bounds in the session file to what was used, so that the next process
+	// loses no record. It must be called after the end of the relay, and before the file is closed.
+	HandOver() DTLSHandover
+	// TakeOver makes a file that another process has just closed that of the sessions, see
+	// dtls.Config. Those in c are connected: the relay does not wait for a record of them. It
+	// must be called before the relay runs. A nil file: there is none. Error: Sources that HandOver
+	// has not written.
+	TakeOver(file F, c DTLSHandover) error
+}
+
+// DTLSHandover has the sessions of a process that hands over, besides what is in its session file.
+type DTLSHandover struct {
+	Sources json.RawMessage // the clients' addresses
+	Slots   int             // of the file that may hold a session, at least 1
+}
+
+// WebSocketBytes is the most that waits for a client, one half in the relay and one in the kernel.
+const WebSocketBytes = 256 << 10
+
+// WebSocket is a websocket.Transport. It hands its connections over to another process, which
+// has the relay from then on: this one keeps them, and passes messages on.
+type WebSocket interface {
+	// ConnectionsFrom returns the number of open connections from a network.
+	ConnectionsFrom(network netip.Prefix) int
+	// Links returns what another process needs to reach all connections: the links of this one, and
+	// last the far end of a new link to this one, whose near end is to be given to Detach.
+	Links() (links []syscall.Conn, far, near *os.File, err error)
+	// Detach makes this transport keep its connections for the process that takes over, which has
+	// the other end of ours: their messages wait in the link. What is sent to them still arrives.
+	// Run then ends without closing them, and Drain serves them. It returns the state for TakeOver.
+	Detach(ours *os.File) (json.RawMessage, error)
+	// TakeOver takes the links over that another process has, with the connections behind them, of
+	// which Detach of the other one returned the state. It must be called before Run. The files
+	// belong to the transport, in the order of Links.
+	TakeOver(files []*os.File, state json.RawMessage) error
+	// Drain serves the connections after Detach until all have ended, or the process that has the
+	// relay has; then, or when ctx ends, it closes the others.
+	Drain(ctx context.Context)
 }
 
 // KeptCode is a join code that the previous run wrote to the state file.

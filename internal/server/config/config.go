@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/net/connlimit"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -179,7 +178,7 @@ func Serve() Config {
 		PlayerHosts:        4,
 		PlayerSeatsPerHost: 4,
 		MaxHTTPConnections: connlimit.DefaultTotal,
-		MaxWebSockets:      websocket.DefaultConns,
+		MaxWebSockets:      4096,
 		MaxDTLSSessions:    65_536,
 	}
 }

@@ -39,7 +39,7 @@ func (r *Relay) addTransports() (err error) {
 	}
 	if r.cfg.WebSocket != nil {
 		c := *r.cfg.WebSocket
-		c.IdleTimeout = cmp.Or(c.IdleTimeout, min(max(websocket.DefaultIdleTimeout, wait), maxIdleTimeout))
+		c.IdleTimeout = cmp.Or(c.IdleTimeout, min(max(2*time.Minute, wait), maxIdleTimeout))
 		if idle := to.Timeouts.Idle; c.PingInterval == 0 && idle > 0 {
 			c.PingInterval = min(idle/3, maxPingInterval)
 		}
@@ -53,9 +53,9 @@ func (r *Relay) addTransports() (err error) {
 }
 
 // TakeOver continues the DTLS sessions of the process before this one, before Run.
-func (r *Relay) TakeOver(from dtls.Handover) error {
+func (r *Relay) TakeOver(from privateapi.DTLSHandover) error {
 	r.openSessions(from.Slots)
-	return r.DTLS.TakeOver(r.sessions, from)
+	return r.DTLS.Private().TakeOver(r.sessions, from)
 }
 
 // openSessions opens the file of DTLS sessions, if there is one. An error does not prevent the start.

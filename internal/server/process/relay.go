@@ -331,7 +331,7 @@ func (r *localRelay) logLargeMessage(e privateapi.LargeMessageEvent) {
 	if e.Dropped || r.opts.Mode == Dev {
 		level = slog.LevelWarn
 	}
-	size := min(e.Limit, dtls.SafeMessage) + maxMessageSizeOver[e.FromTransport]
+	size := min(e.Limit, privateapi.SafeMessage) + maxMessageSizeOver[e.FromTransport]
 	r.opts.Logger.Log(context.Background(), level, text,
 		"match", e.Match.String(), "sender_transport", transportName(e.FromTransport), "receiver_transport", transportName(e.ToTransport),
 		"size", e.Size, "limit", e.Limit, "dropped", e.Dropped,
@@ -437,7 +437,7 @@ func (r *localRelay) buffers() int64 {
 func reserved(c *config.Config) (w memory.Transports) {
 	w.Sessions = c.MaxDTLSSessions
 	if c.WebSocket {
-		w.WebSockets, w.Queue = c.MaxWebSockets, int64(websocket.DefaultQueueBytes+websocket.DefaultSendBuffer)
+		w.WebSockets, w.Queue = c.MaxWebSockets, privateapi.WebSocketBytes
 	}
 	return w
 }

@@ -68,7 +68,7 @@ func (t *takeover) receive(ctx context.Context, to *localRelay) error {
 	switch {
 	case err != nil:
 	case to.engine.WebSocket != nil:
-		err = to.engine.WebSocket.Handover().TakeOver(t.links, t.state.Held)
+		err = to.engine.WebSocket.Private().TakeOver(t.links, t.state.Held)
 	default:
 		for _, f := range t.links {
 			_ = f.Close()

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/privateapi"
@@ -73,8 +72,8 @@ type handover struct {
 
 // handedState is what a process hands over besides the relay, as JSON.
 type handedState struct {
-	Sessions  dtls.Handover   // of dtls.Records.HandOver
-	Held      json.RawMessage // of websocket.Handover.Detach
+	Sessions  privateapi.DTLSHandover
+	Held      json.RawMessage // of privateapi.WebSocket.Detach
 	Migrating []migratingCode
 }
 
@@ -234,7 +233,7 @@ func (h *handover) addLinks(files *upgrade.Files) (ours *os.File, err error) {
 	if h.relay.engine.WebSocket == nil {
 		return nil, nil
 	}
-	links, far, ours, err := h.relay.engine.WebSocket.Handover().Links()
+	links, far, ours, err := h.relay.engine.WebSocket.Private().Links()
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +259,7 @@ func (h *handover) endRelay() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), handOverWithin)
 	defer cancel()
 	if ws := h.relay.engine.WebSocket; ws != nil {
-		h.state.Held, h.err = ws.Handover().Detach(h.ours)
+		h.state.Held, h.err = ws.Private().Detach(h.ours)
 	}
 	h.err = errors.Join(h.err, h.relay.engine.Private().HandOver(ctx, h.to()))
 	h.state.Migrating = h.relay.codes.migrating.codes(h.relay.codes.Store)
@@ -271,7 +270,7 @@ func (h *handover) endRelay() bool {
 func (h *handover) endSessions(ctx context.Context) error {
 	<-ctx.Done()
 	if h.to() != nil {
-		h.state.Sessions = h.relay.engine.DTLS.HandOver()
+		h.state.Sessions = h.relay.engine.DTLS.Private().HandOver()
 	}
 	return h.relay.engine.CloseSessions()
 }
@@ -324,7 +323,7 @@ func (h *handover) finish(ctx context.Context) error {
 	if open := ws.Stats().Open; open > 0 {
 		h.opts.Logger.Info("upgrade: this process keeps its WebSockets until they end", "websockets", open)
 	}
-	ws.Handover().Drain(ctx)
+	ws.Private().Drain(ctx)
 	return nil
 }
 

@@ -745,8 +745,8 @@ var rules = []mutant{
 	{
 		rule: "forged hellos take at most half of a prefix's handshakes",
 		in:   "engine/dtls",
-		old:  `>= w.r.conf.HalfOpenPerPrefix/2 {`,
-		now:  `>= w.r.conf.HalfOpenPerPrefix {`,
+		old:  `>= w.r.conf.halfOpenPerPrefix/2 {`,
+		now:  `>= w.r.conf.halfOpenPerPrefix {`,
 		by:   killer{"./engine/dtls", "TestForgedPrefix", ""},
 	},
 	{

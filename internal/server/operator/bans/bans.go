@@ -26,6 +26,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/fleet/redisstore"
+	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/ban"
@@ -53,7 +54,7 @@ type Relay interface {
 
 type WebSocket interface {
 	SetBannedSources([]netip.Prefix)
-	ConnectionsFrom(netip.Prefix) int
+	Private() privateapi.WebSocket
 }
 
 // Config says where the bans are, and to what they apply.
@@ -398,7 +399,7 @@ func (k *Keeper) eachOf(ctx context.Context, b *operator.Ban, do func(*engine.Al
 // Affected counts what a ban would end on the relay.
 func (k *Keeper) Affected(ctx context.Context, b *operator.Ban) (all operator.Affected, err error) {
 	if b.Prefix.IsValid() && k.cfg.WebSocket != nil {
-		all.WebSockets = k.cfg.WebSocket.ConnectionsFrom(b.Prefix)
+		all.WebSockets = k.cfg.WebSocket.Private().ConnectionsFrom(b.Prefix)
 	}
 	hosts := make(map[proto.AllocationID]bool)
 	var linked []proto.AllocationID // the hosts of joiners that are affected themselves
