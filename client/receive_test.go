@@ -35,8 +35,9 @@ var everyMessage = []proto.Message{
 
 func FuzzHandle(f *testing.F) {
 	for _, m := range everyMessage {
-		f.Add(m.Append(nil), false)
-		f.Add(m.Append(nil)[:m.Len()-1], true)
+		pkt := m.Append(nil)
+		f.Add(pkt, false)
+		f.Add(pkt[:len(pkt)-1], true)
 	}
 	f.Fuzz(func(t *testing.T, pkt []byte, joins bool) {
 		s := idleHost(t, Config{ReceiveQueue: 2, MaxPeers: 2})

@@ -271,9 +271,9 @@ func withoutSecrets(msg []byte) []byte {
 	case err != nil:
 		public = proto.HeaderLen
 	case kind == proto.TypeBind:
-		public = proto.Bind{}.Len() - len(proto.Bind{}.MAC)
+		public = len(proto.Bind{}.Append(nil)) - len(proto.Bind{}.MAC)
 	case kind == proto.TypeConnectRequest:
-		public = proto.ConnectRequest{}.Len()
+		public = len(proto.ConnectRequest{}.Append(nil))
 	}
 	safe := make([]byte, len(msg))
 	copy(safe, msg[:min(public, len(msg))])

@@ -171,7 +171,7 @@ func (c *control) beginPath(e *table.Entry, cmd *command) {
 	case limits.unvalidatedRatio == 0:
 		t.BeginPath(e.Handle, table.ValidatedPath)
 	case cmd.claims.path == pathElsewhere:
-		t.BeginPath(e.Handle, table.LimitedPath(uint32(maxBind*limits.unvalidatedRatio-proto.BindReceived{}.Len())))
+		t.BeginPath(e.Handle, table.LimitedPath(uint32(maxBind*limits.unvalidatedRatio-proto.HeaderLen)))
 	default:
 		t.BeginPath(e.Handle, table.UnvalidatedPath(limits.unvalidated))
 	}
@@ -201,8 +201,9 @@ func (c *control) commitConnect(cmd *command, sender *table.Entry) outcome {
 		}
 		c.link(sender, &host, tick(cmd.now))
 	}
-	c.charge(sender.Handle, proto.Accepted{}.Len())
-	d := newReply(0, cmd.from, proto.Accepted{From: host.ID, To: sender.ID}.Append(c.buf[:0]))
+	reply := proto.Accepted{From: host.ID, To: sender.ID}.Append(c.buf[:0])
+	c.charge(sender.Handle, len(reply))
+	d := newReply(0, cmd.from, reply)
 	if c.queue.awaits(host.Endpoint) {
 		c.queue.push(d) // The host learns first of the link that gave its place to this one.
 		return outAccepted
@@ -425,7 +426,7 @@ func (c *control) refuse(cmd *command, id proto.AllocationID, code proto.ErrorCo
 		return dropBudget
 	}
 	if cmd.kind != proto.TypeBind { // Else the source has no allocation.
-		c.charge(cmd.sender.Handle, proto.Error{}.Len())
+		c.charge(cmd.sender.Handle, errorLen)
 	}
 	c.submit(newReply(0, cmd.from, proto.Error{ID: id, Code: code}.Append(c.buf[:0])))
 	return errorOutcomes[code]

@@ -67,7 +67,7 @@ func TestLastReply(t *testing.T) {
 		s.control.runOnce(s.now)
 		errors := 0
 		for _, x := range s.sent {
-			if x.to == addrOf(endpointAt(atJoiner1)) && len(x.bytes) == (proto.Error{}).Len() {
+			if x.to == addrOf(endpointAt(atJoiner1)) && len(x.bytes) == errorLen {
 				errors++
 			}
 		}

@@ -8,9 +8,12 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// minForError: a reply to an unknown sender is strictly smaller than the datagram, so that a
-// forged source gains nothing.
-const minForError = proto.HeaderLen + len(proto.AllocationID{}) + 1 /* code */ + 1
+const (
+	errorLen = proto.HeaderLen + len(proto.AllocationID{}) + 1 /* code */
+	// minForError: a reply to an unknown sender is strictly smaller than the datagram, so that a
+	// forged source gains nothing.
+	minForError = errorLen + 1
+)
 
 // ERROR 1 answers no datagram.
 var errorOutcomes = [...]outcome{
@@ -126,7 +129,7 @@ func (w *worker) refuseUnlinked(now int64, sender *table.Entry, to proto.Allocat
 	if !w.shared.budgets.takeError(sender.Endpoint, proto.ErrorNotConnected, now) {
 		return dropBudget
 	}
-	w.shared.table.ChargeReply(sender.Handle, w.shared.budgets.rates.excessPath, proto.Error{}.Len(), now)
+	w.shared.table.ChargeReply(sender.Handle, w.shared.budgets.rates.excessPath, errorLen, now)
 	w.reportRefusal(now, sender.Endpoint, proto.TypeRelay, sender.ID, to, outErrorNotConnected)
 	return w.sendError(sender.Endpoint, sender.ID, proto.ErrorNotConnected)
 }

@@ -133,7 +133,7 @@ func newPipeMatch(t *testing.T, cfg Config) *pipeMatch {
 	if m.joiner, err = m.ReserveJoiner(t.Context(), alloc.JoinerRequest{Host: m.host.ID}); err != nil {
 		t.Fatal(err)
 	}
-	if !m.in.Deliver(1, bindOf(m.host)) || len(m.next(t, 1)) != (proto.BindReceived{}).Len() {
+	if !m.in.Deliver(1, bindOf(m.host)) || len(m.next(t, 1)) != proto.HeaderLen {
 		t.Fatal("the host is not bound")
 	}
 	m.udp = newAsker(t, m.Server)
@@ -178,7 +178,7 @@ func TestTransport(t *testing.T) {
 	in.Deliver(2, nil) // not bound: no answer
 	// A session is not a UDP source with the same number, nor another session.
 	in.Deliver(2, proto.Ping{ID: host.ID}.Append(nil))
-	if got := m.next(t, 2); len(got) != (proto.Error{}).Len() {
+	if got := m.next(t, 2); len(got) != errorLen {
 		t.Errorf("another session got %x", got)
 	}
 	if in.Deliver(1, make([]byte, intakeSlotSize+1)) {

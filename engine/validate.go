@@ -146,6 +146,7 @@ func validTransportName(name string) bool {
 
 // An interface may hold a nil pointer.
 func (c *Config) validateTransports() error {
+	const reply = proto.HeaderLen + 2*len(proto.AllocationID{}) // ACCEPTED, the largest
 	for i, t := range c.Transports {
 		switch {
 		case unset.IsNil(t):
@@ -157,8 +158,8 @@ func (c *Config) validateTransports() error {
 				i, t, t.Name())
 		case slices.ContainsFunc(c.Transports[:i], func(other Transport) bool { return other.Name() == t.Name() }):
 			return fmt.Errorf("engine: Config.Transports has two with the name %q", t.Name())
-		case t.MaxMessage() < proto.Accepted{}.Len():
-			return fmt.Errorf("engine: Config.Transports[%d] (%T): MaxMessage is %d, want %d or more", i, t, t.MaxMessage(), proto.Accepted{}.Len())
+		case t.MaxMessage() < reply:
+			return fmt.Errorf("engine: Config.Transports[%d] (%T): MaxMessage is %d, want %d or more", i, t, t.MaxMessage(), reply)
 		}
 	}
 	if c.Records != nil && unset.IsNil(c.Records) {

@@ -69,9 +69,6 @@ func ParsePing(pkt []byte) (Ping, error) {
 	return Ping{ID: AllocationID(pkt[4:20]), Number: binary.LittleEndian.Uint16(pkt[20:])}, nil
 }
 
-// Len returns 22, the size of the encoded message in bytes.
-func (Ping) Len() int { return pingLen }
-
 // Append appends the encoded message to dst.
 func (m Ping) Append(dst []byte) []byte {
 	dst = appendHeader(dst, TypePing)
@@ -99,9 +96,6 @@ func ParseClose(pkt []byte) (Close, error) {
 	}
 	return Close{ID: AllocationID(pkt[4:20])}, nil
 }
-
-// Len returns 20, the size of the encoded message in bytes.
-func (Close) Len() int { return closeLen }
 
 // Append appends the encoded message to dst.
 func (m Close) Append(dst []byte) []byte {
@@ -165,9 +159,6 @@ func ParseError(pkt []byte) (Error, error) {
 	}
 	return Error{ID: AllocationID(pkt[4:20]), Code: ErrorCode(pkt[20])}, nil
 }
-
-// Len returns 21, the size of the encoded message in bytes.
-func (Error) Len() int { return errorLen }
 
 // Append appends the encoded message to dst.
 func (m Error) Append(dst []byte) []byte {

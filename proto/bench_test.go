@@ -44,7 +44,7 @@ func BenchmarkParseRelayRefused(b *testing.B) {
 
 func BenchmarkRelayAppend(b *testing.B) {
 	m := Relay{Payload: make([]byte, 100)}
-	dst := make([]byte, 0, m.Len())
+	dst := make([]byte, 0, RelayOverhead+100)
 	b.ReportAllocs()
 	for b.Loop() {
 		if len(m.Append(dst)) != RelayOverhead+100 {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"log/slog"
 )
 
 // Sizes of BIND, in bytes.
@@ -53,9 +52,6 @@ func ParseBind(pkt []byte) (Bind, error) {
 	}, nil
 }
 
-// Len returns the size of the encoded message, 40 to 295 bytes.
-func (m Bind) Len() int { return bindOverhead + len(m.ConnectionData) }
-
 // Append appends the encoded message to dst, with the MAC of m; [Signer.Append]
 // computes one. It panics if ConnectionData is longer than MaxConnectionData.
 func (m Bind) Append(dst []byte) []byte {
@@ -95,9 +91,6 @@ func ParseBindReceived(pkt []byte) (BindReceived, error) {
 	return BindReceived{}, nil
 }
 
-// Len returns 4, the size of the encoded message in bytes.
-func (BindReceived) Len() int { return bindReceivedLen }
-
 // Append appends the encoded message to dst.
 func (BindReceived) Append(dst []byte) []byte { return appendHeader(dst, TypeBindReceived) }
 
@@ -118,18 +111,8 @@ const redacted = "[redacted]"
 // of it, and for %p and %w, which go vet reports.
 type Key [64]byte
 
-// String returns "[redacted]".
-func (Key) String() string { return redacted }
-
-// GoString returns "[redacted]".
-func (Key) GoString() string { return redacted }
-
-// Format writes "[redacted]" for every verb, %x and %d included, for which fmt does
-// not call String.
+// Format writes "[redacted]" for every verb, %x and %d included.
 func (Key) Format(f fmt.State, _ rune) { io.WriteString(f, redacted) }
-
-// LogValue returns "[redacted]".
-func (Key) LogValue() slog.Value { return slog.StringValue(redacted) }
 
 // MarshalText returns "[redacted]", so that a Key in a JSON document or a log record
 // by mistake is not published. To write the bytes, use key[:].

@@ -77,9 +77,6 @@ func TestKeyRedactedText(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, got := range map[string]string{
-		"String":      key.String(),
-		"GoString":    key.GoString(),
-		"LogValue":    key.LogValue().String(),
 		"MarshalText": string(text),
 		"an error":    errors.Join(fmt.Errorf("bind with %v", key)).Error(),
 	} {

@@ -148,7 +148,6 @@ var headerErrors = [...]error{
 // Message is a value of one of the ten message types.
 type Message interface {
 	Append(dst []byte) []byte // appends the encoded message
-	Len() int                 // size of the encoded message in bytes
 	String() string           // one line for logs, without secrets
 }
 

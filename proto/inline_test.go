@@ -21,7 +21,6 @@ var mustInline = []string{
 	"Accepted.Append",
 	"Rejected.Append",
 	"Error.Append",
-	"Relay.Len",
 	"Relay.Append",
 	"headerMismatch",
 }

@@ -36,9 +36,6 @@ func ParseConnectRequest(pkt []byte) (ConnectRequest, error) {
 	}, nil
 }
 
-// Len returns the size of the encoded message, 21 to 276 bytes.
-func (m ConnectRequest) Len() int { return connectRequestOverhead + len(m.ConnectionData) }
-
 // Append appends the encoded message to dst. It panics if ConnectionData is longer
 // than MaxConnectionData.
 func (m ConnectRequest) Append(dst []byte) []byte {
@@ -76,9 +73,6 @@ func ParseAccepted(pkt []byte) (Accepted, error) {
 	return Accepted{From: AllocationID(pkt[4:20]), To: AllocationID(pkt[20:36])}, nil
 }
 
-// Len returns 36, the size of the encoded message in bytes.
-func (Accepted) Len() int { return acceptedLen }
-
 // Append appends the encoded message to dst.
 func (m Accepted) Append(dst []byte) []byte {
 	dst = appendHeader(dst, TypeAccepted)
@@ -109,9 +103,6 @@ func ParseRejected(pkt []byte) (Rejected, error) {
 	return Rejected{From: AllocationID(pkt[4:20]), To: AllocationID(pkt[20:36])}, nil
 }
 
-// Len returns 36, the size of the encoded message in bytes.
-func (Rejected) Len() int { return rejectedLen }
-
 // Append appends the encoded message to dst.
 func (m Rejected) Append(dst []byte) []byte {
 	dst = appendHeader(dst, TypeRejected)
@@ -140,9 +131,6 @@ func ParseDisconnect(pkt []byte) (Disconnect, error) {
 	}
 	return Disconnect{From: AllocationID(pkt[4:20]), To: AllocationID(pkt[20:36])}, nil
 }
-
-// Len returns 36, the size of the encoded message in bytes.
-func (Disconnect) Len() int { return disconnectLen }
 
 // Append appends the encoded message to dst.
 func (m Disconnect) Append(dst []byte) []byte {
@@ -197,9 +185,6 @@ func ParseRelay(pkt []byte) (Relay, error) {
 	}
 	return Relay{}, headerErrors[bits.LeadingZeros32(wrong)/8]
 }
-
-// Len returns the size of the encoded message, 38 to 1472 bytes.
-func (m Relay) Len() int { return RelayOverhead + len(m.Payload) }
 
 // Append appends the encoded message to dst. It panics if Payload is longer than
 // MaxContent.

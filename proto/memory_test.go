@@ -71,7 +71,7 @@ func TestAppendInPlace(t *testing.T) {
 	rng := newRand(7)
 	for _, kind := range allTypes {
 		m := randomMessage(rng, kind)
-		room := bytes.Repeat([]byte{0xEE}, 4+m.Len()+4)
+		room := bytes.Repeat([]byte{0xEE}, 4+len(m.Append(nil))+4)
 		dst := m.Append(room[:4])
 		if &dst[0] != &room[0] {
 			t.Errorf("%v: Append moved a buffer that was large enough", kind)

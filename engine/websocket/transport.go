@@ -124,7 +124,7 @@ func (t *Transport) Send(serial uint64, pkt []byte) bool {
 	}
 	e, err := proto.ParseError(pkt)
 	if err != nil {
-		if len(pkt) == (proto.BindReceived{}).Len() {
+		if len(pkt) == proto.HeaderLen {
 			if _, err := proto.ParseBindReceived(pkt); err == nil {
 				c.noteBound()
 			}

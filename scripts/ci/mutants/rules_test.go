@@ -731,7 +731,7 @@ var rules = []mutant{
 	{
 		rule: "only BIND_RECEIVED makes a WebSocket a bound one",
 		in:   "engine/websocket",
-		old:  `if len(pkt) == (proto.BindReceived{}).Len() {`,
+		old:  `if len(pkt) == proto.HeaderLen {`,
 		now:  `if c.noteBound(); true {`,
 		by:   killer{"./engine/websocket", "TestUnboundLimit", ""},
 	},
@@ -1249,7 +1249,7 @@ var rules = []mutant{
 	{
 		rule: "a capture has no connection data",
 		in:   "engine",
-		old:  `public = proto.Bind{}.Len() - len(proto.Bind{}.MAC)`,
+		old:  `public = len(proto.Bind{}.Append(nil)) - len(proto.Bind{}.MAC)`,
 		now:  `public = len(msg)`,
 		by:   killer{"./engine", "TestCaptureHasNoSecrets", ""},
 	},
