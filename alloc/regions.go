@@ -1,6 +1,9 @@
 package alloc
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 type regions struct {
 	fixed   []Region
@@ -9,11 +12,8 @@ type regions struct {
 	allowed func(Tenant) []string
 }
 
-// Regions returns the regions that Allocate accepts; the first is the default.
+// RegionsOf returns the regions that Allocate accepts from a caller; the first is the default.
 // In a fleet these are the regions that have a live relay; there may be none.
-func (s *Service) Regions() []Region { return s.regions.all() }
-
-// RegionsOf returns the regions that Allocate accepts from a caller, as Regions does.
 func (s *Service) RegionsOf(c Caller) []Region {
 	all := s.regions.all()
 	ids, limited := s.regions.allowedIDs(c)
@@ -27,6 +27,15 @@ func (s *Service) RegionsOf(c Caller) []Region {
 		}
 	}
 	return there
+}
+
+// HasRoom reports whether a region can take a host with maxConnections joiners now. Error:
+// ErrMaxConnections.
+func (s *Service) HasRoom(region string, maxConnections int) (bool, error) {
+	if maxConnections < 1 || maxConnections > s.maxConnections {
+		return false, fmt.Errorf("%w: %d is not within 1 to %d", ErrMaxConnections, maxConnections, s.maxConnections)
+	}
+	return s.regions.haveRoom(region, 1+maxConnections), nil
 }
 
 func contains(all []Region, id string) bool {

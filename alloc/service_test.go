@@ -189,8 +189,8 @@ func TestRegionsAreACopy(t *testing.T) {
 	regions := []alloc.Region{{ID: "a"}, {ID: "b"}}
 	s := newTestService(t, alloctest.NewRelay(), func(c *alloc.ServiceConfig) { c.Regions = regions })
 	regions[0].ID = "changed by the embedder"
-	s.Regions()[1].ID = "changed by a caller"
-	if got := s.Regions(); len(got) != 2 || got[0].ID != "a" || got[1].ID != "b" {
+	s.RegionsOf(alloc.Caller{})[1].ID = "changed by a caller"
+	if got := s.RegionsOf(alloc.Caller{}); len(got) != 2 || got[0].ID != "a" || got[1].ID != "b" {
 		t.Errorf("Regions() = %v", got)
 	}
 }
@@ -304,11 +304,11 @@ func TestRegionsOfAFleet(t *testing.T) {
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) {
 		c.Regions, c.LiveRegions = nil, func() []alloc.Region { return live }
 	})
-	if got := s.Regions(); len(got) != 0 {
+	if got := s.RegionsOf(alloc.Caller{}); len(got) != 0 {
 		t.Errorf("regions %v", got)
 	}
 	live = testRegions[1:]
-	if got := s.Regions(); len(got) != 1 || got[0].ID != "eu-west" {
+	if got := s.RegionsOf(alloc.Caller{}); len(got) != 1 || got[0].ID != "eu-west" {
 		t.Errorf("regions %v", got)
 	}
 	caller := alice

@@ -109,7 +109,7 @@ func TestPaths(t *testing.T) {
 	if !slices.Equal(kinds, []string{"udp", "dtls", "ws"}) {
 		t.Errorf("endpoints %v", kinds)
 	}
-	regions := r.Service().Regions()
+	regions := r.Service().RegionsOf(alloc.Caller{})
 	if len(regions) != 1 || regions[0].QoSAddress != r.Engine().Addr().String() || regions[0].WebSocketURL != "ws"+
 		strings.TrimPrefix(r.URL, "http")+"/" {
 		t.Errorf("regions %+v", regions)
@@ -482,7 +482,7 @@ func TestOwnServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if got := r.Service().Regions()[0].WebSocketURL; got != "wss://play.example.org:443/" {
+	if got := r.Service().RegionsOf(alloc.Caller{})[0].WebSocketURL; got != "wss://play.example.org:443/" {
 		t.Errorf("WebSocket at %q", got)
 	}
 	if r.Handler(nil) == nil {

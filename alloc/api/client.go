@@ -37,8 +37,8 @@ type Client struct {
 	HTTP *http.Client
 }
 
-// String returns the server's address without any password, and no token.
-func (c Client) String() string {
+// describe returns the server's address without any password, and no token.
+func (c Client) describe() string {
 	u, err := url.Parse(c.BaseURL)
 	if err != nil {
 		return "api.Client"
@@ -46,11 +46,11 @@ func (c Client) String() string {
 	return "api.Client(" + u.Redacted() + ")"
 }
 
-// Format writes the result of String for every verb.
-func (c Client) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, c.String()) }
+// Format writes the server's address without any password for every verb, and no token.
+func (c Client) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, c.describe()) }
 
-// LogValue returns the result of String.
-func (c Client) LogValue() slog.Value { return slog.StringValue(c.String()) }
+// LogValue returns what Format writes.
+func (c Client) LogValue() slog.Value { return slog.StringValue(c.describe()) }
 
 // Allocate reserves an allocation for a host, which binds it within 10 s (by default).
 func (c *Client) Allocate(ctx context.Context, r AllocateRequest) (Allocation, error) {

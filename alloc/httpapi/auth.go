@@ -281,8 +281,8 @@ type Token struct {
 	Regions []string
 }
 
-// String returns kind, tenant and player, and no secret.
-func (t Token) String() string {
+// describe returns kind, tenant and player, and no secret.
+func (t Token) describe() string {
 	kind := "player"
 	if t.Server {
 		kind = "server"
@@ -290,11 +290,11 @@ func (t Token) String() string {
 	return fmt.Sprintf("%s %s/%s %s", kind, t.Project, t.Environment, t.Player)
 }
 
-// Format writes the result of String for every verb.
-func (t Token) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, t.String()) }
+// Format writes kind, tenant and player for every verb, and no secret.
+func (t Token) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, t.describe()) }
 
-// LogValue returns the result of String.
-func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
+// LogValue returns what Format writes.
+func (t Token) LogValue() slog.Value { return slog.StringValue(t.describe()) }
 
 func (t Token) tenant() alloc.Tenant {
 	return alloc.Tenant{Project: t.Project, Environment: t.Environment}

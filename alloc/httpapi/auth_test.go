@@ -231,7 +231,7 @@ func TestForgersPause(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	looked := 0
-	x := newFixture(t, Config{AddressPerMinute: 5, Authenticate: func(ctx context.Context, token string) (alloc.Caller, error) {
+	x := newFixture(t, Config{addressPerMinute: 5, Authenticate: func(ctx context.Context, token string) (alloc.Caller, error) {
 		mu.Lock()
 		looked++
 		mu.Unlock()
@@ -320,7 +320,7 @@ func (s *together) Take(_ context.Context, key string, perMinute int) (bool, tim
 func TestSharedLimiter(t *testing.T) {
 	t.Parallel()
 	s := &together{taken: make(map[string]int)}
-	cfg := Config{PlayerPerMinute: 10, SharedLimiter: s}
+	cfg := Config{PlayerPerMinute: 10, SharedLimiter: s.Take}
 	nodes := []*fixture{newFixture(t, cfg), newFixture(t, cfg)}
 	fine := 0
 	for i := range 30 {
@@ -352,7 +352,7 @@ func TestSharedLimiter(t *testing.T) {
 func TestTakerOfFailedJoins(t *testing.T) {
 	t.Parallel()
 	s := &together{taken: make(map[string]int)}
-	cfg := Config{SharedLimiter: s, FailedJoinsPerMinute: 4, Authenticate: known}
+	cfg := Config{SharedLimiter: s.Take, failedJoinsPerMinute: 4, Authenticate: known}
 	nodes := []*fixture{newFixture(t, cfg), newFixture(t, cfg)}
 	status := func(x *fixture, n int) int {
 		return x.do(joinFrom(fmt.Sprint("198.51.100.", n), "bert", wrongCode)).Code
@@ -379,8 +379,8 @@ func TestTakerOfFailedJoins(t *testing.T) {
 func TestSharedLimiterUnused(t *testing.T) {
 	t.Parallel()
 	s := &together{taken: make(map[string]int)}
-	wantStatus(t, newFixture(t, Config{Anonymous: true, SharedLimiter: s}).do(regionsOf("")()), 200)
-	wantStatus(t, newUnlimitedFixture(t, Config{SharedLimiter: s}).do(regionsOf(tokenAnna)()), 200)
+	wantStatus(t, newFixture(t, Config{Anonymous: true, SharedLimiter: s.Take}).do(regionsOf("")()), 200)
+	wantStatus(t, newUnlimitedFixture(t, Config{SharedLimiter: s.Take}).do(regionsOf(tokenAnna)()), 200)
 	if len(s.taken) != 0 {
 		t.Errorf("%v", s.taken)
 	}
@@ -516,8 +516,8 @@ func TestTokenIsNotPrinted(t *testing.T) {
 	if s := out.String(); strings.Contains(s, tokenAnna) || strings.Contains(s, hex) {
 		t.Errorf("printed the secret: %s", s)
 	}
-	if got, want := token.String(), "player p/e anna"; got != want {
-		t.Errorf("String = %q, want %q", got, want)
+	if got, want := fmt.Sprint(token), "player p/e anna"; got != want {
+		t.Errorf("it prints as %q, want %q", got, want)
 	}
 }
 

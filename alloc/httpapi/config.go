@@ -31,8 +31,8 @@ const (
 	defaultServerFailedJoinsPerMinute = 600
 )
 
-// NoOrigin is the only entry of [Config].AllowOrigins if no web page may call.
-const NoOrigin = "none"
+// noOrigin is the only entry of [Config].AllowOrigins if no web page may call.
+const noOrigin = "none"
 
 const maxPerMinute = 1e9
 
@@ -60,8 +60,11 @@ type Config struct {
 	// Nil: bearer tokens only.
 	Identify func(r *http.Request) (alloc.Caller, error)
 	// SharedLimiter counts requests and failed joins of principals for several
-	// processes together, in addition to the limits of each process. Nil: none.
-	SharedLimiter SharedLimiter
+	// processes together, in addition to the limits of each process: one event of a key with a
+	// limit of perMinute events per minute, which is also the burst. Above the limit it counts
+	// nothing and returns how long to wait. After an error the limits of this process alone
+	// decide. It is called concurrently. Nil: none.
+	SharedLimiter func(ctx context.Context, key string, perMinute int) (ok bool, retryAfter time.Duration, err error)
 	// Anonymous lets callers in whose token is missing or unknown: each call is a
 	// player of its own in project "dev", environment "dev", or the player that the
 	// token "player:NAME" names.
@@ -72,19 +75,19 @@ type Config struct {
 	PlayerPerMinute int
 	// ServerPerMinute is the same for a backend; 0 means 6000.
 	ServerPerMinute int
-	// AddressPerMinute limits the requests per minute from one client address without
+	// addressPerMinute limits the requests per minute from one client address without
 	// a valid token, of all calls, and those of /openapi.yaml; 0 means 120. An IPv6 address
 	// counts by its /56.
-	AddressPerMinute int
-	// FailedJoinsPerMinute limits the joins with a code that does not exist, per
+	addressPerMinute int
+	// failedJoinsPerMinute limits the joins with a code that does not exist, per
 	// minute, of one player; it is also the burst. All players of a tenant at one
 	// client address may have four times as many. 0 means 10.
-	FailedJoinsPerMinute int
+	failedJoinsPerMinute int
 	// ServerFailedJoinsPerMinute is the same for a backend, whose address is not
 	// limited; 0 means 600.
 	ServerFailedJoinsPerMinute int
 	// AllowOrigins are the web origins that may call from a browser, such as
-	// "https://game.example.org". Empty means "*", any; [NoOrigin] means none.
+	// "https://game.example.org". Empty means "*", any; "none" alone, none.
 	AllowOrigins []string
 	// TrustedProxies are the networks of reverse proxies whose X-Forwarded-For header
 	// is used. Nil means none: then all callers behind a proxy share the limits of its
@@ -116,15 +119,12 @@ func (c Config) validate() error {
 	case len(c.Tokens) == 0 && c.Authenticate == nil && c.Identify == nil && !c.Anonymous:
 		return fmt.Errorf("%w: no token and no issuer is configured, and anonymous callers are not allowed", ErrConfig)
 	}
-	if unset.IsNil(c.SharedLimiter) && c.SharedLimiter != nil {
-		return fmt.Errorf("%w: SharedLimiter is a nil %T", ErrConfig, c.SharedLimiter)
-	}
 	for _, f := range []struct {
 		name  string
 		value int
 	}{
-		{"PlayerPerMinute", c.PlayerPerMinute}, {"ServerPerMinute", c.ServerPerMinute}, {"AddressPerMinute", c.AddressPerMinute},
-		{"FailedJoinsPerMinute", c.FailedJoinsPerMinute}, {"ServerFailedJoinsPerMinute", c.ServerFailedJoinsPerMinute},
+		{"PlayerPerMinute", c.PlayerPerMinute}, {"ServerPerMinute", c.ServerPerMinute},
+		{"ServerFailedJoinsPerMinute", c.ServerFailedJoinsPerMinute},
 	} {
 		if f.value < 0 || f.value > maxPerMinute {
 			return fmt.Errorf("%w: %s is %d, want 0 to %d", ErrConfig, f.name, f.value, int(maxPerMinute))
@@ -149,14 +149,14 @@ func (c Config) perMinute(server bool) int {
 }
 
 func (c Config) perAddress() int {
-	return cmp.Or(c.AddressPerMinute, defaultAddressPerMinute)
+	return cmp.Or(c.addressPerMinute, defaultAddressPerMinute)
 }
 
 func (c Config) failedJoins(server bool) int {
 	if server {
 		return cmp.Or(c.ServerFailedJoinsPerMinute, defaultServerFailedJoinsPerMinute)
 	}
-	return cmp.Or(c.FailedJoinsPerMinute, defaultFailedJoinsPerMinute)
+	return cmp.Or(c.failedJoinsPerMinute, defaultFailedJoinsPerMinute)
 }
 
 func (c Config) failedJoinsPerAddress() int {

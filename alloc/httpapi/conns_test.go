@@ -21,7 +21,7 @@ func TestTokenProtectsConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := LimitListener(inner, ConnLimits{Total: 4}).(*connlimit.Listener)
+	l := connlimit.Listen(inner, connlimit.Limits{Total: 4})
 	upgraded := make(chan net.Conn, 1)
 	stop := serveOn(t, l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/" {

@@ -18,7 +18,7 @@ const maxHeaderNames = 32
 
 // newOrigins returns the origins whose pages may read answers.
 func newOrigins(allowed []string) (origin.List, error) {
-	if len(allowed) == 1 && allowed[0] == NoOrigin {
+	if len(allowed) == 1 && allowed[0] == noOrigin {
 		return origin.List{}, nil
 	}
 	return origin.NewList(allowed)

@@ -114,7 +114,7 @@ func TestOrigins(t *testing.T) {
 		{"null listed", []string{"null"}, "null", "null"},
 		{"no origin", []string{listed}, "", ""},
 		{"empty is all", []string{}, listed, "*"},
-		{"none", []string{NoOrigin}, listed, ""},
+		{"none", []string{noOrigin}, listed, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

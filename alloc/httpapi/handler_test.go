@@ -26,18 +26,16 @@ func TestNewRefuses(t *testing.T) {
 		cfg  Config
 		want string
 	}{
-		"no service":         {Config{Anonymous: true}, "Service"},
-		"no caller":          {Config{Service: service}, "no token"},
-		"a negative limit":   {Config{Service: service, Anonymous: true, PlayerPerMinute: -1}, "PlayerPerMinute"},
-		"negative, address":  {Config{Service: service, Anonymous: true, AddressPerMinute: -1}, "AddressPerMinute"},
-		"negative, failures": {Config{Service: service, Anonymous: true, FailedJoinsPerMinute: -1}, "FailedJoinsPerMinute"},
-		"beyond reason":      {Config{Service: service, Anonymous: true, ServerFailedJoinsPerMinute: 1e9 + 1}, "ServerFailedJoinsPerMinute"},
-		"an invalid proxy":   {Config{Service: service, Anonymous: true, TrustedProxies: []netip.Prefix{{}}}, "TrustedProxies"},
-		"a zero service":     {Config{Service: new(alloc.Service), Anonymous: true}, "Service"},
-		"no origin and one":  {Config{Service: service, Anonymous: true, AllowOrigins: []string{NoOrigin, "https://a.org"}}, "AllowOrigins"},
-		"a strange origin":   {Config{Service: service, Anonymous: true, AllowOrigins: []string{"example.org"}}, "AllowOrigins"},
-		"an origin's page":   {Config{Service: service, Anonymous: true, AllowOrigins: []string{"https://a.org/x"}}, "AllowOrigins"},
-		"a bad token":        {Config{Service: service, Tokens: []Token{{}}}, "tokens[0]: its secret"},
+		"no service":        {Config{Anonymous: true}, "Service"},
+		"no caller":         {Config{Service: service}, "no token"},
+		"a negative limit":  {Config{Service: service, Anonymous: true, PlayerPerMinute: -1}, "PlayerPerMinute"},
+		"beyond reason":     {Config{Service: service, Anonymous: true, ServerFailedJoinsPerMinute: 1e9 + 1}, "ServerFailedJoinsPerMinute"},
+		"an invalid proxy":  {Config{Service: service, Anonymous: true, TrustedProxies: []netip.Prefix{{}}}, "TrustedProxies"},
+		"a zero service":    {Config{Service: new(alloc.Service), Anonymous: true}, "Service"},
+		"no origin and one": {Config{Service: service, Anonymous: true, AllowOrigins: []string{noOrigin, "https://a.org"}}, "AllowOrigins"},
+		"a strange origin":  {Config{Service: service, Anonymous: true, AllowOrigins: []string{"example.org"}}, "AllowOrigins"},
+		"an origin's page":  {Config{Service: service, Anonymous: true, AllowOrigins: []string{"https://a.org/x"}}, "AllowOrigins"},
+		"a bad token":       {Config{Service: service, Tokens: []Token{{}}}, "tokens[0]: its secret"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -273,21 +273,12 @@ func (l *limits) countFailedJoin(ctx context.Context, f source) {
 	}
 }
 
-// sharedLimiterTimeout bounds one call of a [SharedLimiter]. After it, the limits of
+// sharedLimiterTimeout bounds one call of Config.SharedLimiter. After it, the limits of
 // this process alone decide.
 const sharedLimiterTimeout = 20 * time.Millisecond
 
-// failedJoin is the key of failed joins in a SharedLimiter, next to the names of calls.
+// failedJoin is the key of failed joins in Config.SharedLimiter, next to the names of calls.
 const failedJoin = "failedjoin"
-
-// SharedLimiter limits rates by key for several processes together. It is called
-// concurrently.
-type SharedLimiter interface {
-	// Take counts one event of a key with a limit of perMinute events per minute,
-	// which is also the burst. Above the limit it counts nothing and returns how long
-	// to wait. After an error the limits of this process alone decide.
-	Take(ctx context.Context, key string, perMinute int) (ok bool, retryAfter time.Duration, err error)
-}
 
 // takeShared returns how long a player or a backend has to wait. It returns 0 if the
 // shared limiter fails, so that no caller is refused because the store is down.
@@ -297,7 +288,7 @@ func (l *limits) takeShared(ctx context.Context, f source, what string, perMinut
 	}
 	ctx, cancel := context.WithTimeout(ctx, sharedLimiterTimeout)
 	defer cancel()
-	ok, wait, err := l.cfg.SharedLimiter.Take(ctx, sharedKey(f.principal.name, what), perMinute)
+	ok, wait, err := l.cfg.SharedLimiter(ctx, sharedKey(f.principal.name, what), perMinute)
 	switch {
 	case err != nil:
 		l.log.Debug("shared limiter failed; the limits of this process apply", "error", err)

@@ -176,7 +176,7 @@ func TestFailedJoinsOfBackends(t *testing.T) {
 	}
 	wantProblem(t, x.do(joinFrom("198.51.100.1", tokenServer, wrongCode)), 429, 15429)
 	wantProblem(t, x.do(joinFrom("198.51.100.1", tokenBert, wrongCode)), 404, 15009)
-	x = newFixture(t, Config{FailedJoinsPerMinute: 1, ServerFailedJoinsPerMinute: 2})
+	x = newFixture(t, Config{failedJoinsPerMinute: 1, ServerFailedJoinsPerMinute: 2})
 	for token, n := range map[string]int{tokenBert: 1, tokenServer: 2} {
 		for range n {
 			wantProblem(t, x.do(joinFrom("198.51.100.1", token, wrongCode)), 404, 15009)
@@ -257,7 +257,7 @@ func TestRequestsOfAnAddress(t *testing.T) {
 // without one share the proxy's.
 func TestRequestsBehindAProxy(t *testing.T) {
 	t.Parallel()
-	cfg := Config{AddressPerMinute: 5, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	cfg := Config{addressPerMinute: 5, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 	x := newFixture(t, cfg)
 	ask := func(token string, client ...string) int {
 		r := regionsOf(token)()

@@ -91,7 +91,7 @@ func TestLeaveRefusals(t *testing.T) {
 
 func TestMigrateRefusals(t *testing.T) {
 	t.Parallel()
-	x := newFixture(t, Config{FailedJoinsPerMinute: 2})
+	x := newFixture(t, Config{failedJoinsPerMinute: 2})
 	for _, body := range []string{
 		`{"hostConnectionData":"` + testTicket + `"}`, `{"joinCode":"BCDFGH"}`, `{"joinCode":"BCDFGH","hostConnectionData":"AAAA"}`,
 		`{"joinCode":"BCDFGH","hostConnectionData":"` + testTicket + `","family":64}`,

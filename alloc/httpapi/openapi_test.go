@@ -286,7 +286,7 @@ func TestSpecIsServedAndSmall(t *testing.T) {
 // served.
 func TestSpecIsLimited(t *testing.T) {
 	t.Parallel()
-	x := newFixture(t, Config{AddressPerMinute: 10})
+	x := newFixture(t, Config{addressPerMinute: 10})
 	spec := func() *http.Request { return newRequest(http.MethodGet, "/openapi.yaml", "", "") }
 	rec := spend(t, x, spec, 10)
 	wantProblem(t, rec, 429, 15429)

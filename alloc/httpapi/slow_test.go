@@ -36,12 +36,12 @@ func TestSlowCallers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refused atomic.Int32
-	l := LimitListener(inner, ConnLimits{PerAddress: slowPerOne, OnReject: func(why string) {
-		if why != "evicted_address" && why != "evicted_protected" { // Half of them have a token.
+	l := connlimit.Listen(inner, connlimit.Limits{PerAddress: slowPerOne, OnReject: func(why connlimit.Rejection) {
+		if why != connlimit.EvictedAddress && why != connlimit.EvictedProtected { // Half of them have a token.
 			t.Errorf("closed for %s", why)
 		}
 		refused.Add(1)
-	}}).(*connlimit.Listener)
+	}})
 	stop := serveOn(t, l, x)
 	defer stop()
 	honest := otherAddress(t, inner.Addr().String())

@@ -47,8 +47,9 @@ type apiConfig struct {
 	secure    *tls.Config // nil: plain HTTP
 	accepting *accepting
 	admission *admission
-	limiter   httpapi.SharedLimiter // nil: this process limits calls alone
-	websocket *websocket.Transport  // nil: there is none
+	// limiter is that of httpapi.Config; nil: this process limits calls alone.
+	limiter   func(ctx context.Context, key string, perMinute int) (ok bool, retryAfter time.Duration, err error)
+	websocket *websocket.Transport // nil: there is none
 }
 
 // newAPIServer serves the calls of a service, nil for WebSockets alone.

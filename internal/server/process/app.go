@@ -164,7 +164,7 @@ func (a *App) build(open ports) error {
 			use.websocket = a.relay.engine.WebSocket
 		}
 		if stores != nil {
-			use.limiter = stores
+			use.limiter = stores.Take
 		}
 		service, err := a.newService(use.admission, stream)
 		if err != nil {
