@@ -79,8 +79,7 @@
 // Connections are limited in total and per address, which is the /56 for IPv6. At a
 // limit, a newcomer takes the place of a connection that has bound no allocation.
 // Behind a reverse proxy the address comes from X-Forwarded-For, as far as
-// Config.TrustedProxies wrote it. [ProxyListener] reads the PROXY protocol, only
-// from the proxies in its configuration. Connections of a trusted proxy without an
+// Config.TrustedProxies wrote it. Connections of a trusted proxy without an
 // address of a client count in total only. Origins are not checked unless
 // Config.AllowOrigins is set, since keys authenticate clients here, not cookies.
 //

@@ -1,7 +1,11 @@
 package websocket
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -12,6 +16,7 @@ import (
 	ws "github.com/coder/websocket"
 
 	"github.com/ferryrelay/ferry/internal/net/forwarded"
+	"github.com/ferryrelay/ferry/internal/net/proxyproto"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
@@ -369,5 +374,52 @@ func TestConfig(t *testing.T) {
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%+v: %v", test.cfg, err)
 		}
+	}
+}
+
+func TestProxyAddressLimit(t *testing.T) {
+	t.Parallel()
+	tr, err := New(Config{MaxConnsPerAddress: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewUnstartedServer(tr)
+	srv.Listener = proxyproto.Listen(srv.Listener, proxyproto.Config{Proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	srv.StartTLS()
+	defer srv.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	in := make(intake, 9)
+	go func() { done <- tr.Run(ctx, in) }()
+	defer func() { cancel(); <-done }()
+	<-tr.Running()
+
+	for i, want := range []int{101, 429, 101} {
+		header := fmt.Sprintf("PROXY TCP4 %s 198.51.100.1 4660 443\r\n", []string{"192.0.2.1", "192.0.2.1", "192.0.2.2"}[i])
+		transport := srv.Client().Transport.(*http.Transport).Clone()
+		transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, srv.Listener.Addr().String())
+			if err == nil {
+				io.WriteString(conn, header)
+			}
+			return conn, err
+		}
+		defer transport.CloseIdleConnections()
+		c, resp, err := ws.Dial(t.Context(), srv.URL, &ws.DialOptions{HTTPClient: &http.Client{Transport: transport}})
+		if resp == nil || resp.StatusCode != want {
+			t.Fatalf("connection %d: %v, %v", i, resp, err)
+		}
+		if want != 101 {
+			continue
+		}
+		defer c.CloseNow()
+		write(t, c, []byte("a"))
+		a := in.next(t)
+		tr.Send(a.serial, bytes.ToUpper(a.pkt))
+		if got := read(t, c); string(got) != "A" {
+			t.Errorf("got %q", got)
+		}
+		tr.Send(a.serial, bindReceived) // Otherwise the next one takes its place.
+		read(t, c)
 	}
 }

@@ -1,4 +1,5 @@
-package websocket
+// Package proxyproto reads the PROXY protocol, versions 1 and 2, of connections of trusted proxies.
+package proxyproto
 
 import (
 	"bytes"
@@ -17,8 +18,8 @@ import (
 
 const defaultProxyTimeout = 5 * time.Second
 
-// ProxyConfig is the configuration of a [ProxyListener].
-type ProxyConfig struct {
+// Config says whose connections have a header.
+type Config struct {
 	// Proxies are the networks of the proxies, each of whose connections must
 	// begin with a PROXY header. All other connections are passed on unchanged.
 	Proxies []netip.Prefix
@@ -34,7 +35,7 @@ type ProxyConfig struct {
 	OnRefuse func(proxy netip.Addr, err error)
 }
 
-// ProxyListener returns a listener whose connections have, as remote address, the
+// Listen returns a listener whose connections have, as remote address, the
 // client's address from the header of the PROXY protocol, version 1 or 2. The
 // header is required from a proxy, since a client could write its own where it is
 // optional. The remote address is the proxy's if the header has no address.
@@ -42,14 +43,14 @@ type ProxyConfig struct {
 // Accept does not wait for a header; the first Read or RemoteAddr of a connection
 // does. A listener that calls RemoteAddr in its accept loop, such as one with a
 // limit per address, must therefore be below this listener, and TLS above it.
-func ProxyListener(l net.Listener, c ProxyConfig) net.Listener {
+func Listen(l net.Listener, c Config) net.Listener {
 	c.Timeout = cmp.Or(c.Timeout, defaultProxyTimeout)
 	return &proxyListener{Listener: l, cfg: c}
 }
 
 type proxyListener struct {
 	net.Listener
-	cfg ProxyConfig
+	cfg Config
 }
 
 // Accept returns the next connection.
@@ -67,7 +68,7 @@ func (l *proxyListener) Accept() (net.Conn, error) {
 
 type proxyConn struct {
 	net.Conn
-	cfg *ProxyConfig
+	cfg *Config
 
 	header sync.Once // sets what follows
 	remote net.Addr
@@ -140,7 +141,7 @@ func (c *proxyConn) receiveHeader() (client netip.AddrPort, rest []byte, err err
 			return client, nil, readErr
 		}
 	}
-	return client, nil, ErrProxyHeader
+	return client, nil, ErrHeader
 }
 
 func (c *proxyConn) setHeaderDeadline(t time.Time) {
@@ -174,11 +175,11 @@ func (c *proxyConn) SetDeadline(t time.Time) error {
 	return c.Conn.SetWriteDeadline(t)
 }
 
-// The errors of a PROXY header. Read returns ErrProxyHeader for a connection of a
+// The errors of a PROXY header. Read returns ErrHeader for a connection of a
 // proxy without a valid header.
 var (
-	ErrProxyHeader   = errors.New("websocket: the proxy's connection does not begin with a PROXY header")
-	errPartialHeader = errors.New("websocket: incomplete PROXY header")
+	ErrHeader        = errors.New("proxyproto: the proxy's connection does not begin with a PROXY header")
+	errPartialHeader = errors.New("proxyproto: incomplete PROXY header")
 )
 
 // The layouts are those of HAProxy's proxy-protocol.txt, versions 1 and 2.
@@ -194,7 +195,7 @@ const (
 )
 
 // parseProxyHeader returns an invalid client if the header has none, and the header's size. It
-// fails with errPartialHeader for the beginning of a header, otherwise with ErrProxyHeader.
+// fails with errPartialHeader for the beginning of a header, otherwise with ErrHeader.
 func parseProxyHeader(b []byte) (client netip.AddrPort, n int, err error) {
 	switch {
 	case matchesPrefix(b, proxyV2Start):
@@ -202,7 +203,7 @@ func parseProxyHeader(b []byte) (client netip.AddrPort, n int, err error) {
 	case matchesPrefix(b, proxyV1Start):
 		return parseProxyV1(b)
 	}
-	return netip.AddrPort{}, 0, ErrProxyHeader
+	return netip.AddrPort{}, 0, ErrHeader
 }
 
 func matchesPrefix(b []byte, start string) bool {
@@ -214,24 +215,24 @@ func parseProxyV1(b []byte) (client netip.AddrPort, n int, err error) {
 	end := bytes.Index(b[:min(len(b), proxyV1Max)], []byte("\r\n"))
 	if end < 0 {
 		if len(b) >= proxyV1Max {
-			return client, 0, ErrProxyHeader
+			return client, 0, ErrHeader
 		}
 		return client, 0, errPartialHeader
 	}
 	if end < len(proxyV1Start) {
-		return client, 0, ErrProxyHeader
+		return client, 0, ErrHeader
 	}
 	fields := strings.Split(string(b[len(proxyV1Start):end]), " ")
 	if fields[0] == "UNKNOWN" {
 		return client, end + 2, nil
 	}
 	if len(fields) != 5 {
-		return client, 0, ErrProxyHeader
+		return client, 0, ErrHeader
 	}
 	from, ok := parseAddrPort(fields[0], fields[1], fields[3])
 	_, ok2 := parseAddrPort(fields[0], fields[2], fields[4])
 	if !ok || !ok2 {
-		return client, 0, ErrProxyHeader
+		return client, 0, ErrHeader
 	}
 	return from, end + 2, nil
 }
@@ -261,7 +262,7 @@ func parseProxyV2(b []byte) (client netip.AddrPort, n int, err error) {
 	command, family := b[12], b[13]
 	n = proxyV2Len + int(binary.BigEndian.Uint16(b[14:]))
 	if n > proxyMax || command != proxyV2Local && command != proxyV2Proxy || family > proxyV2Last || family&15 > 2 {
-		return client, 0, ErrProxyHeader
+		return client, 0, ErrHeader
 	}
 	if len(b) < n {
 		return client, 0, errPartialHeader
@@ -280,7 +281,7 @@ func parseProxyV2(b []byte) (client netip.AddrPort, n int, err error) {
 	}
 	addresses := b[proxyV2Len:n]
 	if len(addresses) < 2*size+4 {
-		return client, 0, ErrProxyHeader
+		return client, 0, ErrHeader
 	}
 	addr, _ := netip.AddrFromSlice(addresses[:size])
 	return netip.AddrPortFrom(addr.Unmap(), binary.BigEndian.Uint16(addresses[2*size:])), n, nil

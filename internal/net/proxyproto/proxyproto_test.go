@@ -1,25 +1,22 @@
-package websocket
+package proxyproto
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"os"
 	"strings"
 	"testing"
 	"time"
-
-	ws "github.com/coder/websocket"
 )
 
 func headerV2(command, family byte, body string) string {
 	return proxyV2Start + string([]byte{command, family, byte(len(body) >> 8), byte(len(body))}) + body
 }
+
+// waitLimit is the time limit of waits that end at once unless a test fails.
+const waitLimit = 15 * time.Second
 
 const (
 	v4Body = "\xc0\x00\x02\x01\xc6\x33\x64\x01\x12\x34\x01\xbb"
@@ -69,7 +66,7 @@ func TestProxyHeader(t *testing.T) {
 	for _, test := range proxyHeaders {
 		client, n, err := parseProxyHeader([]byte(test.header + "more"))
 		if test.want == "" {
-			if err != ErrProxyHeader {
+			if err != ErrHeader {
 				t.Errorf("%q: %v, %d, %v", test.header, client, n, err)
 			}
 			continue
@@ -109,13 +106,13 @@ func FuzzProxyHeader(f *testing.F) {
 			if len(b) >= proxyMax {
 				t.Fatalf("%d bytes are not enough", len(b))
 			}
-		case err != ErrProxyHeader:
+		case err != ErrHeader:
 			t.Fatal(err)
 		}
 	})
 }
 
-func dialProxied(t *testing.T, cfg ProxyConfig, writes ...string) (client, server net.Conn) {
+func dialProxied(t *testing.T, cfg Config, writes ...string) (client, server net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -127,7 +124,7 @@ func dialProxied(t *testing.T, cfg ProxyConfig, writes ...string) (client, serve
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
-	server, err = ProxyListener(l, cfg).Accept()
+	server, err = Listen(l, cfg).Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,11 +140,11 @@ func dialProxied(t *testing.T, cfg ProxyConfig, writes ...string) (client, serve
 
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
-func TestProxyListener(t *testing.T) {
+func TestListen(t *testing.T) {
 	t.Parallel()
 	header, rest := proxyHeaders[0].header, strings.Repeat("rest", 1000)
 	for _, writes := range [][]string{{header + rest}, {header[:3], header[3:], rest}, {header, rest}, {headerV2(0x21, 0x11, v4Body) + rest}} {
-		_, server := dialProxied(t, ProxyConfig{Proxies: loopback}, writes...)
+		_, server := dialProxied(t, Config{Proxies: loopback}, writes...)
 		server.SetReadDeadline(time.Now().Add(waitLimit))
 		got := make([]byte, len(rest))
 		if _, err := io.ReadFull(server, got); err != nil || string(got) != rest {
@@ -163,11 +160,11 @@ func TestProxyListener(t *testing.T) {
 // address if the header has none.
 func TestProxyAddress(t *testing.T) {
 	t.Parallel()
-	_, server := dialProxied(t, ProxyConfig{Proxies: loopback}, "", "", proxyHeaders[1].header)
+	_, server := dialProxied(t, Config{Proxies: loopback}, "", "", proxyHeaders[1].header)
 	if got := server.RemoteAddr().String(); got != "[2001:db8::1]:4660" {
 		t.Errorf("the client is %s", got)
 	}
-	client, server := dialProxied(t, ProxyConfig{Proxies: loopback}, "PROXY UNKNOWN\r\n")
+	client, server := dialProxied(t, Config{Proxies: loopback}, "PROXY UNKNOWN\r\n")
 	if got := server.RemoteAddr().String(); got != client.LocalAddr().String() {
 		t.Errorf("the client is %s", got)
 	}
@@ -177,7 +174,7 @@ func TestProxyAddress(t *testing.T) {
 func TestProxyUntrusted(t *testing.T) {
 	t.Parallel()
 	header := proxyHeaders[0].header
-	client, server := dialProxied(t, ProxyConfig{Proxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}, header)
+	client, server := dialProxied(t, Config{Proxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}, header)
 	got := make([]byte, len(header))
 	if _, err := io.ReadFull(server, got); err != nil || string(got) != header || server.RemoteAddr().String() != client.LocalAddr().String() {
 		t.Errorf("%q, %v, from %v", got, err, server.RemoteAddr())
@@ -193,12 +190,12 @@ func TestProxyRefused(t *testing.T) {
 		timeout time.Duration
 		want    error
 	}{
-		{"GET / HTTP/1.1\r\n\r\n", waitLimit, ErrProxyHeader},
+		{"GET / HTTP/1.1\r\n\r\n", waitLimit, ErrHeader},
 		{"PROXY TC", 100 * time.Millisecond, os.ErrDeadlineExceeded},
 		{"", 100 * time.Millisecond, os.ErrDeadlineExceeded},
 	} {
 		var refused []netip.Addr
-		client, server := dialProxied(t, ProxyConfig{
+		client, server := dialProxied(t, Config{
 			Proxies: loopback, Timeout: test.timeout,
 			OnRefuse: func(a netip.Addr, err error) { refused = append(refused, a) },
 		}, test.write)
@@ -219,72 +216,25 @@ func TestProxyRefused(t *testing.T) {
 
 func TestProxyDeadline(t *testing.T) {
 	t.Parallel()
-	_, server := dialProxied(t, ProxyConfig{Proxies: loopback}, proxyHeaders[0].header)
+	_, server := dialProxied(t, Config{Proxies: loopback}, proxyHeaders[0].header)
 	server.SetDeadline(time.Now().Add(200 * time.Millisecond))
 	if _, err := server.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
-	_, server = dialProxied(t, ProxyConfig{Proxies: loopback})
+	_, server = dialProxied(t, Config{Proxies: loopback})
 	server.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	if _, err := server.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("before the header: %v", err)
 	}
 }
 
-func TestProxyAddressLimit(t *testing.T) {
-	t.Parallel()
-	tr, err := New(Config{MaxConnsPerAddress: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := httptest.NewUnstartedServer(tr)
-	srv.Listener = ProxyListener(srv.Listener, ProxyConfig{Proxies: loopback})
-	srv.StartTLS()
-	defer srv.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	in := make(intake, 9)
-	go func() { done <- tr.Run(ctx, in) }()
-	defer func() { cancel(); <-done }()
-	<-tr.Running()
-
-	for i, want := range []int{101, 429, 101} {
-		header := strings.Replace(proxyHeaders[0].header, "192.0.2.1", []string{"192.0.2.1", "192.0.2.1", "192.0.2.2"}[i], 1)
-		transport := srv.Client().Transport.(*http.Transport).Clone()
-		transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := new(net.Dialer).DialContext(ctx, network, srv.Listener.Addr().String())
-			if err == nil {
-				io.WriteString(conn, header)
-			}
-			return conn, err
-		}
-		defer transport.CloseIdleConnections()
-		c, resp, err := ws.Dial(t.Context(), srv.URL, &ws.DialOptions{HTTPClient: &http.Client{Transport: transport}})
-		if resp == nil || resp.StatusCode != want {
-			t.Fatalf("connection %d: %v, %v", i, resp, err)
-		}
-		if want != 101 {
-			continue
-		}
-		defer c.CloseNow()
-		write(t, c, []byte("a"))
-		a := in.next(t)
-		tr.Send(a.serial, bytes.ToUpper(a.pkt))
-		if got := read(t, c); string(got) != "A" {
-			t.Errorf("got %q", got)
-		}
-		tr.Send(a.serial, bindReceived) // Otherwise the next one takes its place.
-		read(t, c)
-	}
-}
-
-// TestProxyListenerOnClient: the client's address is reported with the connection below, and
+// TestOnClient: the client's address is reported with the connection below, and
 // not if the header has none.
-func TestProxyListenerOnClient(t *testing.T) {
+func TestOnClient(t *testing.T) {
 	t.Parallel()
 	for header, want := range map[string]string{"PROXY TCP4 192.0.2.1 198.51.100.1 4660 443\r\n": "192.0.2.1", "PROXY UNKNOWN\r\n": ""} {
 		got := ""
-		_, server := dialProxied(t, ProxyConfig{Proxies: loopback, OnClient: func(conn net.Conn, client netip.Addr) {
+		_, server := dialProxied(t, Config{Proxies: loopback, OnClient: func(conn net.Conn, client netip.Addr) {
 			if _, ok := conn.(*net.TCPConn); !ok {
 				t.Errorf("reported with a %T", conn)
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/base/urlpath"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/net/connlimit"
+	"github.com/ferryrelay/ferry/internal/net/proxyproto"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/events"
@@ -76,7 +77,7 @@ func newAPIServer(o *Options, cfg apiConfig, service *alloc.Service, stream *eve
 		s.web.HTTP.IdleTimeout, s.web.Linger = proxyIdleTimeout, lingerFor
 	}
 	if c.ProxyProtocol {
-		s.web.Listener = websocket.ProxyListener(s.web.Listener, proxyConfig(c, &s.rejected))
+		s.web.Listener = proxyproto.Listen(s.web.Listener, proxyConfig(c, &s.rejected))
 	}
 	return s, nil
 }
@@ -221,8 +222,8 @@ func connLimits(c *config.Config, r *rejections, log *slog.Logger) connlimit.Lim
 
 // proxyConfig configures the PROXY protocol of trusted proxies. A connection counts as one of
 // its client once the header has arrived.
-func proxyConfig(c *config.Config, r *rejections) websocket.ProxyConfig {
-	return websocket.ProxyConfig{
+func proxyConfig(c *config.Config, r *rejections) proxyproto.Config {
+	return proxyproto.Config{
 		Proxies:  trustedProxies(c),
 		OnClient: connlimit.SetClient,
 		OnRefuse: func(netip.Addr, error) { r.header.Add(1) },
