@@ -89,17 +89,12 @@ type Sockets struct {
 	// its CPU, where these cover all CPUs that handle any: otherwise some workers get none.
 	// Default: datagrams are spread by the hash of the client's address.
 	SteerByCPU bool
-	// Batch is the number of datagrams per system call. Default 64, at most 256.
-	Batch int
 	// ReceiveDelay is the longest time that a worker waits so that more datagrams share a wake-up.
 	// It waits only while it measures that this saves CPU time, and not for the first of a burst.
 	// It adds to the latency. Linux only. Default 0: never; at most 10 ms.
 	ReceiveDelay time.Duration
 	// DisableGSO turns UDP segmentation offload (GSO) off, for measurements.
 	DisableGSO bool
-	// ReadBuffer and WriteBuffer are what each socket asks of the kernel in bytes, at most 1 GiB.
-	// Without CAP_NET_ADMIN it grants no more than net.core.rmem_max and wmem_max. Default 4 MiB.
-	ReadBuffer, WriteBuffer int
 }
 
 // Timeouts end allocations. They are rounded up to 250 ms. Zero means the default.

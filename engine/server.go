@@ -214,8 +214,7 @@ func (s *Server) listenOnce() error {
 			addr = netip.AddrPortFrom(addr.Addr(), s.groups[0].Addr().Port())
 		}
 		group, err := s.openGroup(i, sock.Config{
-			Addr: addr, Listener: uint8(i), Batch: s.cfg.Sockets.Batch,
-			ReadBuffer: s.cfg.Sockets.ReadBuffer, WriteBuffer: s.cfg.Sockets.WriteBuffer, DisableGSO: s.cfg.Sockets.DisableGSO,
+			Addr: addr, Listener: uint8(i), DisableGSO: s.cfg.Sockets.DisableGSO,
 			HoldProcessor: s.cfg.Sockets.Workers*len(s.cfg.Listen) < runtime.GOMAXPROCS(0),
 		})
 		if err != nil {
@@ -264,7 +263,7 @@ func (s *Server) build() {
 	c := newControl(s.shared, s.observedHooks(s.cfg.Hooks), wake)
 	for _, group := range s.groups {
 		for core, conn := range group.Conns() {
-			w := newWorker(s.shared, cmp.Or(s.cfg.Sockets.Batch, sock.DefaultBatch), wake)
+			w := newWorker(s.shared, sock.DefaultBatch, wake)
 			w.conn = conn
 			w.pacer = newPacer(s.cfg.Sockets.ReceiveDelay, w.batchSize)
 			w.records = s.cfg.records()
@@ -300,7 +299,7 @@ func (s *Server) buildIntakes(wake chan struct{}) {
 	for i, t := range s.cfg.Transports {
 		var all intakes
 		for core := range s.cfg.Sockets.Workers {
-			w := newWorker(s.shared, cmp.Or(s.cfg.Sockets.Batch, sock.DefaultBatch), wake)
+			w := newWorker(s.shared, sock.DefaultBatch, wake)
 			w.transport = t.Name()
 			s.attachOutbox(&w.out, core)
 			s.workers = append(s.workers, w)

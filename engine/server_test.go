@@ -152,7 +152,7 @@ func TestConfigErrors(t *testing.T) {
 		{Transports: []engine.Transport{&nilTransport{}}}, // MaxMessage is 0
 		{MaxSeats: -1}, {HostMigration: engine.HostMigration{Window: -1}}, {Timeouts: engine.Timeouts{Receive: -1}},
 		{Sockets: engine.Sockets{ReceiveDelay: -1}},
-		{Sockets: engine.Sockets{Workers: -1}}, {Sockets: engine.Sockets{Batch: 257}}, {MaxContent: 1435}, {MaxConnections: 1 << 16},
+		{Sockets: engine.Sockets{Workers: -1}}, {MaxContent: 1435}, {MaxConnections: 1 << 16},
 		{MaxAllocations: -1}, {Sockets: engine.Sockets{ReceiveDelay: time.Second}},
 		{Timeouts: engine.Timeouts{Idle: -time.Second}}, {Timeouts: engine.Timeouts{Bind: 25 * time.Hour}},
 		{Listen: []netip.AddrPort{netip.MustParseAddrPort("203.0.113.1:1")}},

@@ -28,18 +28,12 @@ type Stats struct {
 	Seats int
 
 	// Refused counts the reservations that were refused, by reason: "player_" and the Reason of an
-	// alloc.ErrPlayerLimit, or "sessions", since [Config].Records have no room. PlayerReplaced
-	// counts the allocations that ended for their player's next one.
-	Refused        map[string]uint64
-	PlayerReplaced uint64
+	// alloc.ErrPlayerLimit, or "sessions", since [Config].Records have no room.
+	Refused map[string]uint64
 
 	// Rebuilt counts the allocations of earlier runs that came back.
-	Rebuilt uint64
-	// Stalls counts the times in which the process was stalled for more than a second,
-	// ExpiryPauses those in which expiry paused, as it does while ExpiryPaused is set.
-	Stalls, ExpiryPauses uint64
-	ExpiryPaused         bool
-	Draining             bool
+	Rebuilt  uint64
+	Draining bool
 
 	// Private is for the programs of this module, see [Server.Private].
 	Private privateapi.Stats
@@ -77,9 +71,9 @@ func (s *Server) Stats() Stats {
 	for l, name := range playerLimitNames {
 		st.Refused["player_"+name] = s.control.players.refused[l].Load()
 	}
-	st.PlayerReplaced = s.control.players.replaced.Load()
+	st.Private.PlayerReplaced = s.control.players.replaced.Load()
 	b := &s.control.pause
-	st.Stalls, st.ExpiryPauses, st.ExpiryPaused = b.stallsTotal.Load(), b.pausesTotal.Load(), b.isActive.Load()
+	st.Private.Stalls, st.Private.ExpiryPauses, st.Private.ExpiryPaused = b.stallsTotal.Load(), b.pausesTotal.Load(), b.isActive.Load()
 	st.Private.StateComplete = s.control.rewrite.complete.Load()
 	st.Private.SlowChanges = s.control.stateFile.SlowChanges()
 	return st

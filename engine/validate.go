@@ -34,9 +34,6 @@ func (c *Config) validate() error {
 	}{
 		{"Sockets.Workers", c.Sockets.Workers, 256},
 		{"Sockets.WorkerCPUs", len(c.Sockets.WorkerCPUs), 256},
-		{"Sockets.Batch", c.Sockets.Batch, 256},
-		{"Sockets.ReadBuffer", c.Sockets.ReadBuffer, 1 << 30},
-		{"Sockets.WriteBuffer", c.Sockets.WriteBuffer, 1 << 30},
 		{"MaxAllocations", c.MaxAllocations, 1 << 26},
 		{"MaxSeats", c.MaxSeats, maxMaxSeats},
 		{"MaxConnections", c.MaxConnections, maxMaxConnections},

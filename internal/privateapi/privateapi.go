@@ -200,6 +200,12 @@ type Stats struct {
 	BatchSizes []uint64
 	// StateComplete is set while the state file has all that the next run must know.
 	StateComplete bool
+	// PlayerReplaced counts the allocations that ended for their player's next one.
+	PlayerReplaced uint64
+	// Stalls counts the times in which the process was stalled for more than a second,
+	// ExpiryPauses those in which expiry paused, as it does while ExpiryPaused is set.
+	Stalls, ExpiryPauses uint64
+	ExpiryPaused         bool
 	// SlowChanges counts the changes of the state file that waited for its disk for 10 ms or more,
 	// while no client was bound or connected.
 	SlowChanges uint64

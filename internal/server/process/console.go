@@ -184,7 +184,7 @@ func (r *localRelay) conditions(add func(name, state, format string, args ...any
 	default:
 		add("state file", "ok", "matches survive a restart")
 	}
-	if st.ExpiryPaused {
+	if st.Private.ExpiryPaused {
 		add("expiry", "problem", "paused, since so many players fell silent at once that the fault may be on this side")
 	}
 	if st.Private.WorkersUnderLoad > 0 {

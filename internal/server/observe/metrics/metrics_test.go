@@ -92,9 +92,9 @@ func stats(base uint64) engine.Stats {
 		Allocations: int(base + 7), Bound: int(base + 8), Links: int(base + 9),
 		Refused: map[string]uint64{"sessions": base + 20, "player_hosts": base + 18, "player_joiners": base + 21, "player_seats": base + 22,
 			"player_joiners_per_host": base + 23},
-		PlayerReplaced: base + 19,
-		Rebuilt:        base + 12, Stalls: base + 13, ExpiryPauses: base + 14, ExpiryPaused: true, Draining: true,
+		Rebuilt: base + 12, Draining: true,
 		Private: privateapi.Stats{
+			PlayerReplaced: base + 19, Stalls: base + 13, ExpiryPauses: base + 14, ExpiryPaused: true,
 			WorkersUnderLoad: int(base + 15), SlowChanges: base + 16,
 			Workers: []privateapi.WorkerStats{{Received: base + 10}, {Received: base + 11}, {Received: base + 17, Transport: "ws"}},
 		},

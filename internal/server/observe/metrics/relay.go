@@ -28,15 +28,15 @@ func writeRelay(p *page, st engine.Stats) {
 
 	p.single("ferry_recovery_rebuilt_total", counter, "Allocations of the previous run that were restored.", st.Rebuilt)
 	p.single("ferry_brake_engaged", gauge, "1 while expiry is paused, because the fault may be on the side of the relay.",
-		boolGauge(st.ExpiryPaused))
-	p.single("ferry_brake_holds_total", counter, "Times that expiry was paused.", st.ExpiryPauses)
-	p.single("ferry_stalls_total", counter, "Times that the process stalled for more than a second.", st.Stalls)
+		boolGauge(st.Private.ExpiryPaused))
+	p.single("ferry_brake_holds_total", counter, "Times that expiry was paused.", st.Private.ExpiryPauses)
+	p.single("ferry_stalls_total", counter, "Times that the process stalled for more than a second.", st.Private.Stalls)
 	p.family("ferry_reservations_refused_total", counter, "Reservations that the relay refused, by reason: the limit of a player that has as much as it may, or the table of sessions has no room for their project or player.")
 	for _, reason := range slices.Sorted(maps.Keys(st.Refused)) {
 		p.sample("ferry_reservations_refused_total", st.Refused[reason], "reason", reason)
 	}
 	p.single("ferry_player_replaced_total", counter, "Silent allocations that ended because their player reserved one more than it may have.",
-		st.PlayerReplaced)
+		st.Private.PlayerReplaced)
 	p.single("ferry_state_file_slow_changes_total", counter, "Changes of the state file that waited for its disk for 10 ms or more.",
 		st.Private.SlowChanges)
 	p.single("ferry_workers_under_load", gauge, "Workers that limit each source prefix to its share.", count(st.Private.WorkersUnderLoad))
