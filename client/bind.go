@@ -119,10 +119,14 @@ func (s *Session) Bind(ctx context.Context) error {
 	}
 }
 
+// rebindTimeout is how long a later BIND may stay without an answer: the time in which a relay that
+// was restarted takes its allocations back.
+const rebindTimeout = time.Minute
+
 func (b *binding) dueBind(now int64, buf []byte) ([]byte, int64) {
 	limit := b.s.cfg.BindTimeout
 	if b.bound.Load() {
-		limit = b.s.cfg.RebindTimeout
+		limit = rebindTimeout
 	}
 	if b.expired(now, limit) {
 		b.s.log.Warn("relay does not answer BIND", "after", limit)
@@ -189,7 +193,6 @@ func (b *binding) send(now int64, buf []byte) []byte {
 		b.turnAt = now + int64(b.s.cfg.RetryPeriod)<<min(b.turns/n, maxTurnDoublings)
 	}
 	b.last, b.used, b.sentAt = b.next, true, now
-	b.s.counters.binds.Add(1)
 	t := &b.s.cfg.Ticket
 	return b.signer.Append(buf[:0], proto.Bind{Nonce: b.next, ConnectionData: t.ConnectionData}, &t.Key)
 }

@@ -27,9 +27,6 @@ type Config struct {
 	// BindTimeout is how long the first BIND may stay without an answer before
 	// the session ends with ErrBindTimeout. 0 means 10 s.
 	BindTimeout time.Duration
-	// RebindTimeout is the same for a later BIND. 0 means 60 s, the time in
-	// which a relay that was restarted takes its allocations back.
-	RebindTimeout time.Duration
 	// ConnectTimeout is how long Connect asks. 0 means 60 s.
 	ConnectTimeout time.Duration
 	// MaxContent is the largest datagram in bytes that may be sent. 0 means
@@ -78,7 +75,6 @@ func (c Config) withDefaults() Config {
 	c.PingPeriod = cmp.Or(c.PingPeriod, time.Second)
 	c.RetryPeriod = cmp.Or(c.RetryPeriod, time.Second)
 	c.BindTimeout = cmp.Or(c.BindTimeout, 10*time.Second)
-	c.RebindTimeout = cmp.Or(c.RebindTimeout, time.Minute)
 	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, time.Minute)
 	c.MaxContent = cmp.Or(c.MaxContent, proto.DefaultMaxContent)
 	c.ReceiveQueue = cmp.Or(c.ReceiveQueue, 256)
@@ -94,7 +90,7 @@ func (c Config) check() error {
 	if err := c.Ticket.check(); err != nil {
 		return err
 	}
-	for _, d := range []time.Duration{c.PingPeriod, c.RetryPeriod, c.BindTimeout, c.RebindTimeout, c.ConnectTimeout} {
+	for _, d := range []time.Duration{c.PingPeriod, c.RetryPeriod, c.BindTimeout, c.ConnectTimeout} {
 		if d < 0 {
 			return fmt.Errorf("%w: a duration is %v", ErrConfig, d)
 		}

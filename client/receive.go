@@ -71,7 +71,7 @@ func (s *Session) survive(conn *socket, err error) bool {
 		s.counters.malformed.Add(1)
 		return true
 	}
-	now, limit := s.now(), s.cfg.RebindTimeout
+	now, limit := s.now(), rebindTimeout
 	failing := &readFailure{now, firstReadPause, err}
 	if last := s.transport.failing.Load(); last != nil {
 		failing.since, failing.pause = last.since, min(2*last.pause, maxReadPause)

@@ -90,7 +90,7 @@ func (s *Session) LocalAddr() netip.AddrPort {
 //
 // It returns nil after Close, ctx.Err() when ctx ended, and otherwise the
 // reason: EndedError, ErrBindTimeout, ErrInUse, or the error of a socket that
-// was closed or has received nothing but errors for Config.RebindTimeout.
+// was closed or has received nothing but errors for a minute.
 func (s *Session) Run(ctx context.Context) error {
 	s.mu.Lock()
 	if isClosed(s.started) {

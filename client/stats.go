@@ -24,7 +24,6 @@ type Stats struct {
 	PeersRefused uint64 // RELAY of a new peer when MaxPeers were reached
 	PeersEvicted uint64 // silent peers that made room
 
-	Binds   uint64 // BINDs sent, repetitions included
 	Rebinds uint64 // times that the session bound again: silence, ERROR 3, Roam
 	Pings   uint64 // PINGs sent
 	Echoes  uint64 // PINGs that came back
@@ -43,7 +42,7 @@ type counters struct {
 	sent, sentBytes, received, receivedBytes atomic.Uint64
 	queueDropped, foreign, malformed         atomic.Uint64
 	unexpected, late, refused, evicted       atomic.Uint64
-	binds, rebinds, pings, echoes, other     atomic.Uint64
+	rebinds, pings, echoes, other            atomic.Uint64
 	errors                                   [errorCodes]atomic.Uint64
 }
 
@@ -57,8 +56,7 @@ func (s *Session) Stats() Stats {
 		Foreign: c.foreign.Load(), Malformed: c.malformed.Load(),
 		Unexpected: c.unexpected.Load(), LatePeers: c.late.Load(),
 		PeersRefused: c.refused.Load(), PeersEvicted: c.evicted.Load(),
-		Binds: c.binds.Load(), Rebinds: c.rebinds.Load(),
-		Pings: c.pings.Load(), Echoes: c.echoes.Load(),
+		Rebinds: c.rebinds.Load(), Pings: c.pings.Load(), Echoes: c.echoes.Load(),
 		OtherErrors: c.other.Load(),
 	}
 	for i := range st.Errors {

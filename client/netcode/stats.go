@@ -16,7 +16,6 @@ type Stats struct {
 
 	Resent     uint64 // packets of RPCs sent again
 	Duplicates uint64 // packets of RPCs received again
-	InFlight   int    // packets of RPCs without an acknowledgement
 
 	RPCsSent, RPCsReceived         uint64
 	RPCsQueued                     int    // bytes that wait for a packet
@@ -72,7 +71,7 @@ func (s *Stats) add(o *Stats) {
 func (s *Stats) setTransport(t utp.Stats) {
 	s.PacketsSent, s.BytesSent = t.Sent, t.SentBytes
 	s.PacketsReceived, s.BytesReceived = t.Received, t.ReceivedBytes
-	s.Resent, s.Duplicates, s.InFlight = t.Resent, t.Duplicates, t.InFlight
+	s.Resent, s.Duplicates = t.Resent, t.Duplicates
 }
 
 // Stats returns the counters, and false when the connection has ended.
