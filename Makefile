@@ -193,8 +193,8 @@ client-js: client-js-check ## the same, then their tests in Chromium and Node wi
 	$(GO) test -tags browser ./internal/test/blackbox -count=1 -run 'TestJavaScript|TestBrowserExample'
 
 .PHONY: clients
-clients: ## situations of the clients in C# and GDScript that take a minute (mono-mcs, godot3-server)
-	$(GO) test -count=1 ./client/csharp/... ./client/godot -run 'TestTable|TestSituations|TestHostKilled' -long
+clients: ## situations of the clients in Go, C, C# and GDScript that take up to a minute (gcc, clang-14, mono-mcs, godot3-server)
+	$(GO) test -count=1 ./client ./client/c ./client/csharp/... ./client/godot -run 'TestTable|TestSituations|TestHostKilled|TestTwoSessions|TestCPlusPlus' -long
 
 .PHONY: browser-test
 browser-test: client-js-install ## browsers as players, client/js and the console in Chromium (chromium, node, npm)

@@ -4,12 +4,14 @@ package c
 import (
 	"cmp"
 	"encoding/base64"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,31 +25,49 @@ import (
 
 func TestMain(m *testing.M) {
 	testkit.DefaultParallel(12) // They wait for clients and clocks.
-	os.Exit(m.Run())
+	var err error
+	if programs.dir, err = os.MkdirTemp("", "ferry-c-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(programs.dir)
+	os.Exit(code)
 }
 
 // compilers are the commands, and the Debian packages that have them.
 var compilers = [][2]string{{"gcc", "gcc"}, {"clang-14", "clang-14 libclang-rt-14-dev"}}
 
+var long = flag.Bool("long", false, "every standard of C++, and what takes up to 30 s")
+
+// needLong skips what takes too long for each run of go test.
+func needLong(t *testing.T) {
+	t.Helper()
+	if !*long {
+		t.Skip("NOT TESTED: it takes long; make clients does it")
+	}
+}
+
 // strict are the flags under which the client has no warning.
 var strict = []string{"-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I."}
 
-func forEachCompiler(t *testing.T, test func(t *testing.T, compile func(args ...string) string)) {
+func forEachCompiler(t *testing.T, test func(t *testing.T, cc string)) {
 	t.Parallel()
-	testkit.Input(t, "ferry_relay.h", "ferry_relay.c", "example.c", "testdata/test.c")
 	for _, c := range compilers {
 		t.Run(c[0], func(t *testing.T) {
 			t.Parallel()
-			cc := testkit.Program(t, c[0], c[1])
-			test(t, func(args ...string) string {
-				t.Helper()
-				file := filepath.Join(t.TempDir(), "program")
-				args = append(append([]string{"-o", file}, strict...), args...)
-				runCompiler(t, cc, args)
-				return file
-			})
+			test(t, testkit.Program(t, c[0], c[1]))
 		})
 	}
+}
+
+// object compiles a source in C.
+func object(t *testing.T, cc, source string, flags ...string) string {
+	t.Helper()
+	testkit.Input(t, "ferry_relay.h", "ferry_relay.c")
+	file := filepath.Join(t.TempDir(), "object.o")
+	runCompiler(t, cc, slices.Concat([]string{"-o", file, "-std=c99", "-c", source}, strict, flags))
+	return file
 }
 
 func runCompiler(t *testing.T, compiler string, args []string) {
@@ -57,18 +77,36 @@ func runCompiler(t *testing.T, compiler string, args []string) {
 	}
 }
 
-// sanitized makes a program that ends at the first fault of memory or undefined behaviour.
-func sanitized(compile func(args ...string) string, files ...string) string {
-	return compile(append([]string{
-		"-std=c99", "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "ferry_relay.c",
-	}, files...)...)
+// programs are what sanitized has compiled.
+var programs struct {
+	dir   string   // TestMain makes and removes it
+	files sync.Map // by compiler and source, a func that compiles once
+}
+
+// sanitized makes a program that ends at the first fault of memory or undefined behaviour, once for each compiler.
+func sanitized(t *testing.T, cc, source string) string {
+	t.Helper()
+	testkit.Input(t, "ferry_relay.h", "ferry_relay.c", source)
+	file := filepath.Join(programs.dir, filepath.Base(cc)+"-"+filepath.Base(source)+".out")
+	compile, _ := programs.files.LoadOrStore(file, sync.OnceValue(func() error {
+		args := append([]string{"-o", file, "-std=c99", "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+			"ferry_relay.c", source}, strict...)
+		if out, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s %s: %w\n%s", cc, strings.Join(args, " "), err, out)
+		}
+		return nil
+	}))
+	if err := compile.(func() error)(); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // TestWarnings: there are none with optimisation, nor with the smallest bound of peers.
 func TestWarnings(t *testing.T) {
-	forEachCompiler(t, func(t *testing.T, compile func(args ...string) string) {
-		compile("-std=c99", "-O2", "-Wconversion", "-c", "ferry_relay.c")
-		compile("-std=c99", "-O2", "-DFERRY_MAX_PEERS=1", "-c", "ferry_relay.c")
+	forEachCompiler(t, func(t *testing.T, cc string) {
+		object(t, cc, "ferry_relay.c", "-O2", "-Wconversion")
+		object(t, cc, "ferry_relay.c", "-O2", "-DFERRY_MAX_PEERS=1")
 	})
 }
 
@@ -87,9 +125,7 @@ func TestReadme(t *testing.T) {
 	if err := os.WriteFile(file, []byte(example+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	forEachCompiler(t, func(t *testing.T, compile func(args ...string) string) {
-		compile("-std=c99", "-O2", "-c", file)
-	})
+	forEachCompiler(t, func(t *testing.T, cc string) { object(t, cc, file, "-O2") })
 }
 
 // TestCPlusPlus: a program in C++, of any standard from 1998 to 2020, includes the header and links the client as it is
@@ -112,16 +148,18 @@ int main() {
 			t.Fatal(err)
 		}
 	}
-	object := filepath.Join(dir, "ferry_relay.o")
-	runCompiler(t, testkit.Program(t, "gcc", "gcc"), append(slices.Clone(strict), "-std=c99", "-c", "ferry_relay.c", "-o", object))
+	inC := object(t, testkit.Program(t, "gcc", "gcc"), "ferry_relay.c")
 	for _, c := range [][2]string{{"g++", "g++"}, {"clang++-14", "clang-14"}} {
 		compiler := testkit.Program(t, c[0], c[1])
 		for _, standard := range []string{"98", "11", "14", "17", "20"} {
 			t.Run(c[0]+"/"+standard, func(t *testing.T) {
+				if standard != "98" && standard != "20" {
+					needLong(t)
+				}
 				t.Parallel()
 				flags := append(slices.Clone(strict), "-std=c++"+standard, "-fno-exceptions", "-fno-rtti", "-Wshadow", "-Wundef", "-Wconversion")
 				for name, inputs := range map[string][]string{
-					"object": {program, object}, "source": {program, "-x", "c++", "ferry_relay.c"}, "module": {module},
+					"object": {program, inC}, "source": {program, "-x", "c++", "ferry_relay.c"}, "module": {module},
 				} {
 					file := filepath.Join(t.TempDir(), name)
 					runCompiler(t, compiler, slices.Concat(flags, []string{"-o", file}, inputs))
@@ -165,8 +203,8 @@ func TestVectors(t *testing.T) {
 	fmt.Fprintln(&lines, qos["qos-response"], vectors[0].Key)
 	names = append(names, "qos-request", "qos-response")
 	want = append(want, "qos "+qos["qos-request"], "qos 3 48879 1700000000000")
-	forEachCompiler(t, func(t *testing.T, compile func(args ...string) string) {
-		cmd := exec.CommandContext(t.Context(), sanitized(compile, "testdata/test.c"), "vectors")
+	forEachCompiler(t, func(t *testing.T, cc string) {
+		cmd := exec.CommandContext(t.Context(), sanitized(t, cc, "testdata/test.c"), "vectors")
 		cmd.Stdin = strings.NewReader(lines.String())
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -186,8 +224,8 @@ func TestVectors(t *testing.T) {
 
 // TestSession: the state machine against a scripted relay and clock, and random datagrams and calls.
 func TestSession(t *testing.T) {
-	forEachCompiler(t, func(t *testing.T, compile func(args ...string) string) {
-		program := sanitized(compile, "testdata/test.c")
+	forEachCompiler(t, func(t *testing.T, cc string) {
+		program := sanitized(t, cc, "testdata/test.c")
 		for _, args := range [][]string{{"rules"}, {"fuzz", "1", "100000"}, {"fuzz", fmt.Sprint(time.Now().UnixNano()), "100000"}} {
 			out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
 			if err != nil {
@@ -242,8 +280,8 @@ func ports(t *testing.T, r *enginetest.Relay) map[proto.AllocationID]uint16 {
 
 // TestPlay: a host and a joiner in C meet through a relay and move to new sockets; then the host goes.
 func TestPlay(t *testing.T) {
-	forEachCompiler(t, func(t *testing.T, compile func(args ...string) string) {
-		program := sanitized(compile, "example.c")
+	forEachCompiler(t, func(t *testing.T, cc string) {
+		program := sanitized(t, cc, "example.c")
 		relay := enginetest.Start(t, engine.Config{})
 		reserved := relay.Host("alice", 2)
 		host := play(t, program, relay, reserved, true, nil)
@@ -286,20 +324,20 @@ func TestPlay(t *testing.T) {
 
 // TestTwoSessions: of two hosts with one allocation one ends, and the other keeps it.
 func TestTwoSessions(t *testing.T) {
-	forEachCompiler(t, func(t *testing.T, compile func(args ...string) string) {
-		program := sanitized(compile, "example.c")
-		relay := enginetest.Start(t, engine.Config{})
-		reserved := relay.Host("alice", 2)
-		first := play(t, program, relay, reserved, true, nil)
-		first.Expect("bound -1")
-		second := play(t, program, relay, reserved, true, nil)
-		second.Expect("bound -1")
-		lives := clienttest.OneEnds(t, "in-use -1", first, second)
-		joiner := play(t, program, relay, relay.Joiner("bob", reserved.ID), false, nil)
-		joiner.Expect("connected -1")
-		joiner.Do("hello")
-		lives.Await("message -1 hello")
-		end(t, lives)
-		end(t, joiner)
-	})
+	needLong(t)
+	t.Parallel()
+	program := sanitized(t, testkit.Program(t, "gcc", "gcc"), "example.c")
+	relay := enginetest.Start(t, engine.Config{})
+	reserved := relay.Host("alice", 2)
+	first := play(t, program, relay, reserved, true, nil)
+	first.Expect("bound -1")
+	second := play(t, program, relay, reserved, true, nil)
+	second.Expect("bound -1")
+	lives := clienttest.OneEnds(t, "in-use -1", first, second)
+	joiner := play(t, program, relay, relay.Joiner("bob", reserved.ID), false, nil)
+	joiner.Expect("connected -1")
+	joiner.Do("hello")
+	lives.Await("message -1 hello")
+	end(t, lives)
+	end(t, joiner)
 }

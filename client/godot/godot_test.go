@@ -156,6 +156,7 @@ func TestPlayerLeaves(t *testing.T) {
 
 // TestTwoSessions: of two players with one allocation one ends, with the reason, and the other plays on.
 func TestTwoSessions(t *testing.T) {
+	needLong(t)
 	t.Parallel()
 	r := serve(t, "127.0.0.1")
 	front, code := clienttest.ShareAllocation(t, r.API), r.host().Code

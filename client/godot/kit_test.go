@@ -4,6 +4,7 @@ package godot
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -23,8 +24,18 @@ import (
 
 const token = "backend-0123456789"
 
+var long = flag.Bool("long", false, "situations that take up to 64 s")
+
+// needLong skips what takes too long for each run of go test.
+func needLong(t *testing.T) {
+	t.Helper()
+	if !*long {
+		t.Skip("NOT TESTED: it takes up to 64 s; make clients does it")
+	}
+}
+
 func TestMain(m *testing.M) {
-	testkit.DefaultParallel(10)
+	testkit.DefaultParallel(16)
 	ferrytest.Main(m)
 }
 

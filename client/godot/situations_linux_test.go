@@ -1,7 +1,6 @@
 package godot
 
 import (
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -49,16 +48,6 @@ func (m *match) goesOn(besides ...string) {
 	m.t.Logf("an answer after %v", time.Since(begin).Round(time.Millisecond))
 }
 
-var long = flag.Bool("long", false, "situations that take up to 64 s")
-
-// needLong skips what takes too long for each run of go test.
-func needLong(t *testing.T) {
-	t.Helper()
-	if !*long {
-		t.Skip("NOT TESTED: it takes up to 64 s; make clients does it")
-	}
-}
-
 // TestSituations is what a game over FerrySession is told in each situation, and after how long.
 func TestSituations(t *testing.T) {
 	t.Parallel()
@@ -95,12 +84,14 @@ func TestSituations(t *testing.T) {
 			m.Signal(syscall.SIGCONT)
 			m.goesOn(silent, resumed)
 		}},
-		{"relay stopped 15 s", func(m *match) {
+		{"relay stopped until the game is told", func(m *match) {
 			m.Signal(syscall.SIGSTOP)
 			m.expectAfter(silent, 2*time.Second)
-			time.Sleep(time.Until(m.begin.Add(15 * time.Second)))
+			if *long {
+				time.Sleep(time.Until(m.begin.Add(15 * time.Second)))
+			}
 			m.Signal(syscall.SIGCONT)
-			m.expectAfter(resumed, 15*time.Second)
+			m.expectAfter(resumed, 2*time.Second)
 			m.goesOn()
 		}},
 		{"relay killed", func(m *match) {
@@ -121,7 +112,11 @@ func TestSituations(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, 2))
 			m.gate.Drop(func(netip.AddrPort, proto.Type) bool { return random.IntN(5) == 0 }) // The gate has a lock.
 			stop := m.g.Repeat("send more")
-			for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+			lasts := 5 * time.Second
+			if *long {
+				lasts = 20 * time.Second
+			}
+			for end := time.Now().Add(lasts); time.Now().Before(end); {
 				m.goesOn()
 			}
 			stop()

@@ -79,7 +79,7 @@ var stages = []stage{
 	{name: "lab", target: "lab", roots: []string{"scripts/lab", "engine", "alloc/httpapi"}, waits: true},
 	{name: "world", target: "world-some", roots: []string{"scripts/lab", "engine", "alloc/httpapi", "client/c", "client/csharp",
 		"client/js/src", "client/godot"}, long: "world", waits: true},
-	{name: "clients", target: "clients", roots: []string{"client/csharp", "client/godot"}, waits: true},
+	{name: "clients", target: "clients", roots: []string{"client"}, waits: true},
 	{name: "fleet", target: "fleet-quick", roots: []string{"scripts/fleet", "internal/fleet/placement", "internal/fleet/rpc",
 		"internal/fleet/redisstore"}, waits: true},
 	{name: "fuzz", target: "fuzz FUZZ=1000x", long: "fuzz FUZZ=10000x", packages: "PKGS", in: (*tree).fuzzed},

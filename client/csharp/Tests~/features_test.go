@@ -21,14 +21,14 @@ func TestAllocations(t *testing.T) {
 	url, caller, _ := service(t)
 	code := clienttest.Host(t, caller, 4, nil).Code
 	g := connected(t, url, code)
-	g.Do("allocations 20000")
+	g.Do("allocations 3000")
 	line := g.Expect("allocations")
 	var messages, memory, collections int
 	if _, err := fmt.Sscan(line, &messages, &memory, &collections); err != nil {
 		t.Fatalf("%q: %v", line, err)
 	}
 	t.Logf("%d messages back, %d bytes allocated, %d collections", messages, memory, collections)
-	if messages < 10000 || memory > 16<<10 || collections != 0 {
+	if messages < 1500 || memory > 16<<10 || collections != 0 {
 		t.Errorf("%d messages allocate %d bytes, %d collections", messages, memory, collections)
 	}
 }
