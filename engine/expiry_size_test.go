@@ -104,11 +104,11 @@ func (p *population) takeEnded(check func(client int)) (n int) {
 // at once too, no other one ends, and no call of control does more than its share.
 func TestExpiryMillion(t *testing.T) {
 	testkit.OneGoroutine(t)
-	n := 1_000_000
+	n := 300_000 // With fewer, those that live would keep to the pace of ends.
 	if testkit.RaceEnabled {
 		n = 30_000
-	} else if testing.Short() {
-		n = 300_000
+	} else if *long {
+		n = 1_000_000
 	}
 	p := newPopulation(t, n)
 	next, silenced := 7, 0

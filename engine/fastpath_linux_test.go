@@ -508,7 +508,7 @@ func (p *simProgram) Counts() (none privateapi.FastPathCounts) { return none }
 
 func TestModelFastPath(t *testing.T) {
 	testkit.OneGoroutine(t)
-	sequences := 150
+	sequences := 80 // make fast-path plays 10,000.
 	if testkit.RaceEnabled {
 		sequences = 40
 	}

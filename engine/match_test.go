@@ -64,6 +64,7 @@ func leave(t *testing.T, r *enginetest.Relay, host *enginetest.UTP, players []*e
 // TestExpiry: a client that falls silent gets ERROR 1 once, its BIND then gets ERROR 4,
 // and a joiner whose host has ended gets ERROR 5.
 func TestExpiry(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	var ended []engine.EndEvent
 	r := enginetest.Start(t, engine.Config{

@@ -391,8 +391,9 @@ func (s *sim) junk(o op, c *mReservation) (int, []byte) {
 }
 
 var (
-	modelSequences = flag.Int("model.sequences", 0, "random sequences to compare; 0: 1500, or 300 with the race detector or -short")
+	modelSequences = flag.Int("model.sequences", 0, "random sequences to compare; 0: 500, or 300 with the race detector or -short")
 	modelSteps     = flag.Int("model.steps", 200, "steps per sequence")
+	long           = flag.Bool("long", false, "simulations with as many clients as a large relay has")
 	modelSeed      = flag.Uint64("model.seed", 0, "first seed; 0: by the clock if -model.sequences is given, else 1")
 )
 
@@ -474,7 +475,7 @@ func TestModel(t *testing.T) {
 		seed = randomSeed(sequences)
 	}
 	if sequences == 0 {
-		sequences = 1500 // CI plays 6000 when the engine has changed: make model.
+		sequences = 500 // CI plays 6000 when the engine has changed: make model.
 		if testkit.RaceEnabled || testing.Short() {
 			sequences = 300
 		}

@@ -210,6 +210,7 @@ type nilTransport struct{ faultyTransport }
 func (*nilTransport) MaxMessage() int { return 0 }
 
 func TestLastCounts(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{1, 64} { // one holds its processor while datagrams come, many cannot
 		srv := newServer(t, engine.Config{Sockets: engine.Sockets{Workers: workers}})
 		done := make(chan error, 1)

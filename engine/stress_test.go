@@ -17,7 +17,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-var stressRounds = flag.Int("stress.rounds", 100, "changes of owner of each of six sockets in TestStress")
+var stressRounds = flag.Int("stress.rounds", 40, "changes of owner of each of six sockets in TestStress")
 
 // TestStress runs several real workers and control against each other. No client gets a RELAY that
 // is not addressed to the allocation last confirmed there or comes from another match.
@@ -51,7 +51,7 @@ func TestStress(t *testing.T) {
 	st := r.Stats()
 	t.Logf("%d relayed, %d bound, no RELAY came to a former owner of the endpoint", st.Outcomes["relayed"],
 		st.Outcomes["bound"])
-	if st.Outcomes["relayed"] < 1000 || st.Outcomes["bound"] < uint64(clients*rounds/2) {
+	if st.Outcomes["relayed"] < uint64(10*rounds) || st.Outcomes["bound"] < uint64(clients*rounds/2) {
 		t.Errorf("hardly anything happened: %v", st.Outcomes)
 	}
 }

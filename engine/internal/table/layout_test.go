@@ -1,6 +1,7 @@
 package table
 
 import (
+	"flag"
 	"fmt"
 	"math"
 	"os"
@@ -257,18 +258,23 @@ const (
 	maxResident          = 512 << 20 // bytes, of the whole process
 )
 
+var long = flag.Bool("long", false, "a table of the default size")
+
 // TestMillion fills a table to its limit twice, and measures memory and stops of the collector.
 func TestMillion(t *testing.T) {
 	if testkit.RaceEnabled || testing.Short() {
 		t.Skip("a million allocations take seconds, and under the race detector minutes and gigabytes")
 	}
-	const n = DefaultMaxAllocations
+	n := DefaultMaxAllocations
+	if !*long {
+		n /= 2
+	}
 	debug.FreeOSMemory() // of the tests before
 	before := heapAlloc()
-	table := NewTable(0)
+	table := NewTable(n)
 	fill(t, table, n)
 	resident := residentBytes(t)
-	perAllocation := float64(heapAlloc()-before) / n
+	perAllocation := float64(heapAlloc()-before) / float64(n)
 	t.Logf("%.1f B of heap for each bound allocation, %d MiB resident, %d MiB after a collection",
 		perAllocation, resident>>20, residentBytes(t)>>20)
 	if perAllocation > maxHeapPerAllocation {
@@ -297,7 +303,7 @@ func TestMillion(t *testing.T) {
 	wantCounts(t, table, 0, 0, 0)
 	fill(t, table, n)
 	wantCounts(t, table, n, n, n/2)
-	if again := float64(heapAlloc()-before) / n; again > maxHeapPerAllocation {
+	if again := float64(heapAlloc()-before) / float64(n); again > maxHeapPerAllocation {
 		t.Errorf("%.1f B of heap for each the second time, want %d at the most", again, maxHeapPerAllocation)
 	}
 	runtime.KeepAlive(table)

@@ -3,6 +3,7 @@ package sock
 import (
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -73,11 +74,16 @@ var refusals = []syscall.Errno{
 	syscall.EMSGSIZE, syscall.ECONNREFUSED, syscall.ENETDOWN,
 }
 
+var long = flag.Bool("long", false, "five times as many random scripts")
+
 func scripts() uint64 {
-	if testkit.RaceEnabled {
+	switch {
+	case testkit.RaceEnabled:
 		return 2_000
+	case *long:
+		return 100_000
 	}
-	return 100_000
+	return 20_000
 }
 
 func randomFate(rng *rand.Rand) fate {
