@@ -55,7 +55,7 @@ func TestFootprint(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector takes memory of its own")
 	}
-	const n = 2048
+	const n = 1024
 	for _, c := range []struct {
 		what  string
 		limit int

@@ -374,7 +374,7 @@ type crashes struct {
 // TestCrashPoints: through any number of crashes, between any two operations, no
 // (key, nonce) pair seals two records, and no record is accepted twice.
 func TestCrashPoints(t *testing.T) {
-	const rounds = 60
+	const rounds = 30
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()

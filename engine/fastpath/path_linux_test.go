@@ -301,6 +301,7 @@ func TestAvoidFilters(t *testing.T) {
 		chain(c.name, c.hook, c.rule)
 		// A state of the network that is read late turns the program off as well, until Resume.
 		testkit.Within(t, time.Minute, "the rule is found", func() bool {
+			p.watchFilters() // The watch, whose turn comes each 5 s, finds the end of the rules.
 			return !on() && strings.HasSuffix(p.Counts().OffBecause, ": inet host "+c.name)
 		})
 		found := false

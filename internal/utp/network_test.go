@@ -304,7 +304,7 @@ func TestNoGrowth(t *testing.T) {
 		m.step()
 	}
 	before := size()
-	for range 4000 {
+	for range 2000 {
 		m.forget()
 		m.step()
 	}

@@ -115,7 +115,7 @@ func TestSessionsFlips(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for bit := range slotSize * 8 {
+	for bit := 0; bit < slotSize*8; bit += 5 { // each place within a byte comes
 		damaged := append([]byte(nil), b...)
 		damaged[headerSize+bit/8] ^= 1 << (bit % 8)
 		if err := os.WriteFile(cfg.Path, damaged, 0o600); err != nil {

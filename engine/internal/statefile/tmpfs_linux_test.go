@@ -46,7 +46,7 @@ func tmpfsChild(dir string) {
 	fillDisk(filepath.Join(dir, "reserved"), false, false)
 	fillDisk(filepath.Join(dir, "faulting"), false, true)
 	fillDisk(filepath.Join(dir, "unmapped"), true, false)
-	for pages := 1; pages <= 80; pages++ {
+	for pages := 1; pages <= 80; pages += 1 + pages/20 {
 		for _, unmapped := range []bool{false, true} {
 			growDisk(dir, pages, unmapped)
 		}
