@@ -160,6 +160,7 @@ func onIdleMachine(r bench.Result) bool {
 // TestFerryTraffic sends datagrams of several sizes through the real relay, which drops those of
 // another size than their header says.
 func TestFerryTraffic(t *testing.T) {
+	t.Parallel()
 	d := newFerry(t, enginetest.StartIdle(t, 0))
 	r := run(t, bench.Config{
 		Load: bench.Load{
@@ -277,6 +278,7 @@ func TestFerryIdle(t *testing.T) {
 }
 
 func TestFerryChurn(t *testing.T) {
+	t.Parallel()
 	d := newFerry(t, enginetest.StartIdle(t, 0))
 	cfg := ferryConfig("churn")
 	// Sessions that were due while the machine stood still until the end never began.
@@ -328,11 +330,11 @@ func TestNotOfferedByDialect(t *testing.T) {
 // that the relay's report of each end is counted. It takes the idle limit.
 func TestReplace(t *testing.T) {
 	t.Parallel()
-	const idle = 5 * time.Second
+	const idle = 3 * time.Second
 	ferry := newFerry(t, enginetest.StartIdle(t, idle))
 	cfg := ferryConfig("star")
-	cfg.Rate, cfg.ReplaceRate, cfg.Drain = 800, 40, 15*time.Second
-	cfg.Duration, cfg.Keepalive = 500*time.Millisecond, time.Second // More than all 8 matches are replaced.
+	cfg.Rate, cfg.ReplaceRate, cfg.Drain = 800, 40, 10*time.Second
+	cfg.Duration, cfg.Keepalive = 500*time.Millisecond, 500*time.Millisecond // More than all 8 matches are replaced.
 	r := run(t, cfg, ferry)
 	p, side := r.Replaced, uint64(r.Load.Endpoints/r.Load.Matches)
 	if r.Delivered != r.Offered || len(r.Errors) != 0 {

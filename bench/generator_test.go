@@ -90,8 +90,10 @@ func (d swapOnSockets) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig
 }
 
 func TestRunNullRelay(t *testing.T) {
+	t.Parallel()
 	for _, shape := range []string{shapePairs, shapeStar} {
 		t.Run(shape, func(t *testing.T) {
+			t.Parallel()
 			relay := startNull(t, benchrig.NullConfig{Star: shape == shapeStar})
 			cfg := smallConfig(shape)
 			r := run(t, cfg, swapOnSockets{benchrig.Swap{Relay: relay}, 3})

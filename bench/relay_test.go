@@ -46,6 +46,7 @@ func TestRelayMetrics(t *testing.T) {
 
 // TestRunWithMetrics: a relay whose pages are gone after the run does not take its result along.
 func TestRunWithMetrics(t *testing.T) {
+	t.Parallel()
 	gone := errors.New("gone")
 	for name, c := range map[string]struct {
 		pages   []string

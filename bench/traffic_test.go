@@ -69,6 +69,7 @@ func TestTrafficSchedule(t *testing.T) {
 
 // TestTrafficRun: each datagram arrives with its size, and none of the silent flows has a gap.
 func TestTrafficRun(t *testing.T) {
+	t.Parallel()
 	r := run(t, Config{
 		Load:    Load{Traffic: "uneven", Matches: 5, Duration: 700 * time.Millisecond, Warmup: -1, Drain: 2 * time.Second},
 		traffic: unevenTraffic(),

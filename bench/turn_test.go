@@ -47,6 +47,7 @@ func TestTURN(t *testing.T) {
 		"dtls":    {Config{Load: Load{Matches: 40, Transport: benchrig.TransportDTLS}}, ipv4},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c.cfg.Duration = 200 * time.Millisecond
 			if c.cfg.Traffic == "" && c.cfg.Shape != shapeIdle {
 				c.cfg.Rate = 1000
