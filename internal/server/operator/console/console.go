@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -26,8 +27,9 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 type file struct {
-	kind, tag        string
-	content, gzipped []byte
+	kind, tag string
+	content   []byte
+	gzipped   func() []byte // compressed by the first request
 }
 
 // Console serves the page and its values. Run must be running for live values.
@@ -74,16 +76,14 @@ func newFile(name string, content []byte) (file, error) {
 	if f.kind == "" {
 		return file{}, fmt.Errorf("%s has an unknown type", name)
 	}
-	var zipped bytes.Buffer
-	w, err := gzip.NewWriterLevel(&zipped, gzip.BestCompression)
-	if err == nil {
-		_, err = w.Write(content)
-	}
-	if err == nil {
-		err = w.Close()
-	}
-	f.gzipped = zipped.Bytes()
-	return f, err
+	f.gzipped = sync.OnceValue(func() []byte {
+		var zipped bytes.Buffer
+		w, _ := gzip.NewWriterLevel(&zipped, gzip.BestCompression)
+		_, _ = w.Write(content) // A buffer takes all.
+		_ = w.Close()
+		return zipped.Bytes()
+	})
+	return f, nil
 }
 
 // ServeHTTP serves GET /console/… The caller must have authorized requests for
@@ -131,7 +131,7 @@ func (c *Console) serveFile(w http.ResponseWriter, r *http.Request, name string)
 	content := f.content
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		h.Set("Content-Encoding", "gzip")
-		content = f.gzipped
+		content = f.gzipped()
 	}
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 }

@@ -66,7 +66,7 @@ func TestSize(t *testing.T) {
 	sum := 0
 	for name, f := range c.files {
 		if name != "" {
-			sum += len(f.gzipped)
+			sum += len(f.gzipped())
 		}
 	}
 	if sum > 150<<10 {
