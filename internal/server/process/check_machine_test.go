@@ -41,6 +41,7 @@ func TestCheckMachine(t *testing.T) {
 		expectFinding(t, k.Check(t.Context(), true, false), subject, state, text)
 	}
 	t.Run("sound", func(t *testing.T) {
+		t.Parallel()
 		k := sound(t)
 		for _, x := range k.Check(t.Context(), true, false) {
 			if x.State == stateProblem {
@@ -53,11 +54,13 @@ func TestCheckMachine(t *testing.T) {
 		expect(t, k, "advertise 127.0.0.1", stateOK, "of this machine")
 	})
 	t.Run("no token", func(t *testing.T) {
+		t.Parallel()
 		k := sound(t)
 		k.Config.Tokens = nil
 		expect(t, k, "settings", stateProblem, "no token is configured")
 	})
 	t.Run("clock", func(t *testing.T) {
+		t.Parallel()
 		k := sound(t)
 		k.Clock = func() sock.ClockState { return sock.ClockState{Known: true} }
 		expect(t, k, "clock", stateAdvice, "not synchronized")
@@ -65,6 +68,7 @@ func TestCheckMachine(t *testing.T) {
 		expect(t, k, "clock", stateAdvice, "may be 1m0s")
 	})
 	t.Run("ports", func(t *testing.T) {
+		t.Parallel()
 		udp, err := net.ListenPacket("udp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -84,6 +88,7 @@ func TestCheckMachine(t *testing.T) {
 		expect(t, k, "http", stateProblem, "does not have the address")
 	})
 	t.Run("a ferry is running", func(t *testing.T) {
+		t.Parallel()
 		k := sound(t)
 		r := start(t, options(k.Config, Serve))
 		k.Config.UDP = []config.Addr{addr(r.relay.engine.Addr().String())}
@@ -92,6 +97,7 @@ func TestCheckMachine(t *testing.T) {
 		expect(t, k, "admin", stateOK, "a ferry is ready")
 	})
 	t.Run("address translation", func(t *testing.T) {
+		t.Parallel()
 		k := sound(t)
 		k.Config.Advertise = []config.Host{advertisedAt(t, "203.0.113.7")}
 		expect(t, k, "advertise 203.0.113.7", stateAdvice, "NAT")
@@ -100,6 +106,7 @@ func TestCheckMachine(t *testing.T) {
 		expect(t, k, "advertise 203.0.113.7", stateOK, "of this machine")
 	})
 	t.Run("directories", func(t *testing.T) {
+		t.Parallel()
 		k := sound(t)
 		k.Config.StateDir = filepath.Join(t.TempDir(), "not", "yet")
 		k.Config.RuntimeDir = t.TempDir()
@@ -133,6 +140,7 @@ func TestCheckMachine(t *testing.T) {
 		}
 	})
 	t.Run("certificate", func(t *testing.T) {
+		t.Parallel()
 		k := sound(t)
 		k.Config.TLSCert, k.Config.TLSKey = filepath.Join(t.TempDir(), "cert.pem"), "key.pem"
 		expect(t, k, "tls_cert", stateProblem, "no such file")
@@ -151,6 +159,7 @@ func TestCheckMachine(t *testing.T) {
 		expect(t, k, "tls_cert", stateProblem, "PEM")
 	})
 	t.Run("name", func(t *testing.T) {
+		t.Parallel()
 		k := sound(t)
 		k.Config.AdvertiseName = config.Name{Host: "relay.example.org"}
 		expect(t, k, "advertise_name", stateOK, "resolves to 203.0.113.7")
@@ -158,6 +167,7 @@ func TestCheckMachine(t *testing.T) {
 		expect(t, k, "advertise_name", stateProblem, "does not resolve")
 	})
 	t.Run("acme", func(t *testing.T) {
+		t.Parallel()
 		k := sound(t)
 		k.Config.ACME, k.Config.HTTP, k.Config.ACMEServer = true, addr("127.6.0.1:0"), "https://ca.example.org/dir"
 		k.Config.Advertise = []config.Host{advertisedAt(t, "127.6.0.1")}
@@ -176,6 +186,7 @@ func TestCheckMachine(t *testing.T) {
 		expect(t, k, "acme", stateSkipped, "the authority reaches TCP port 443 of relay.example.org")
 	})
 	t.Run("store", func(t *testing.T) {
+		t.Parallel()
 		k := sound(t)
 		k.Mode, k.Config.Store = API, "redis://127.0.0.1:1"
 		expect(t, k, "store", stateProblem, "refused")

@@ -20,7 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testkit.DefaultParallel(10)
+	testkit.DefaultParallel(16)
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/caddyserver/certmagic.(*RingBufferRateLimiter).loop"), // one per authority, for good
 		goleak.IgnoreAnyFunction("github.com/caddyserver/certmagic.keepLockfileFresh"))             // ends within 5 s

@@ -12,6 +12,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/events"
@@ -105,7 +106,7 @@ func TestCrashInMove(t *testing.T) {
 	}
 }
 
-// TestMigrationWithoutStore: the store is away for ten seconds. Calls get 503 with Retry-After, a
+// TestMigrationWithoutStore: the store is away until no heartbeat is left. Calls get 503 with Retry-After, a
 // match goes on, and a player that holds a reservation becomes the host. When the store is back, and
 // empty, players allocate, join and find the new host.
 func TestMigrationWithoutStore(t *testing.T) {
@@ -134,7 +135,7 @@ func TestMigrationWithoutStore(t *testing.T) {
 	}
 	first.takePlace(t, ticket)
 	requireTraffic(t, others)
-	time.Sleep(time.Until(gone.Add(10 * time.Second)))
+	time.Sleep(time.Until(gone.Add(placement.DeadAfter + time.Second)))
 	requireTraffic(t, others)
 	k.redis.Restart()
 	resumeAll(t, players[1:], code)

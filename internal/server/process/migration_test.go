@@ -272,7 +272,8 @@ func leaveHost(t *testing.T, players []*participant, how departure) (rest []*par
 }
 
 // TestMigration: the host of ten players leaves, the next one does so in another way, and so
-// on until two are left. Each time one of the players is the host, with the same code.
+// on until two are left; one of them crashes, which takes as long as silence has to. Each time
+// one of the players is the host, with the same code.
 func TestMigration(t *testing.T) {
 	t.Parallel()
 	c := local()
@@ -280,7 +281,10 @@ func TestMigration(t *testing.T) {
 	r := start(t, options(c, Dev))
 	players, code := newMatch(t, 10, func(int) *api.Client { return r.caller("") })
 	for round := 0; len(players) > 2; round++ {
-		how := departure(round % 3)
+		how := departure(round % 2)
+		if round == 2 {
+			how = crashes
+		}
 		players = leaveHost(t, players, how)
 		t.Logf("%d players play on after %v (%v)", len(players), migrateAll(t, players, code).Round(time.Millisecond), how)
 	}

@@ -17,6 +17,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/net/dns/dnsmessage"
@@ -42,23 +43,33 @@ type Authority struct {
 	log            testkit.LogBuffer
 }
 
+// module is the directory of the module that has pebble.
+func module() string {
+	_, self, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(self), "pebble")
+}
+
+// build builds pebble, once, and returns its path.
+var build = sync.OnceValues(func() (path string, err error) {
+	out, err := exec.Command("go", "-C", module(), "tool", "-n", "pebble").Output()
+	return strings.TrimSpace(string(out)), err
+})
+
 // New returns an authority with ports of its own. Without pebble, which go downloads, the test ends: as failed in
 // CI, elsewhere as skipped.
 func New(t testing.TB) *Authority {
 	t.Helper()
-	_, self, _, _ := runtime.Caller(0)
-	module := filepath.Join(filepath.Dir(self), "pebble")
-	testkit.Input(t, filepath.Join(module, "go.mod"), filepath.Join(module, "go.sum"))
-	path, err := exec.Command("go", "-C", module, "tool", "-n", "pebble").Output()
+	testkit.Input(t, filepath.Join(module(), "go.mod"), filepath.Join(module(), "go.sum"))
+	path, err := build()
 	if err != nil {
-		testkit.Missing(t, "pebble, which is built by go -C "+module+" tool -n pebble ("+err.Error()+")", "none")
+		testkit.Missing(t, "pebble, which is built by go -C "+module()+" tool -n pebble ("+err.Error()+")", "none")
 	}
 	port := func() int {
 		n, _ := strconv.Atoi(testkit.FreePort(t))
 		return n
 	}
 	a := &Authority{
-		Certificate: testkit.SelfSigned(t), HTTPPort: port(), TLSPort: port(), t: t, program: strings.TrimSpace(string(path)),
+		Certificate: testkit.SelfSigned(t), HTTPPort: port(), TLSPort: port(), t: t, program: path,
 		listen: "127.0.0.1:" + testkit.FreePort(t), manage: "127.0.0.1:" + testkit.FreePort(t), resolver: resolve(t),
 	}
 	a.URL = "https://" + a.listen + "/dir"
@@ -73,7 +84,7 @@ func (a *Authority) Start() {
 	type profile struct{ ValidityPeriod int }
 	settings, err := json.Marshal(map[string]any{"pebble": map[string]any{
 		"listenAddress": a.listen, "managementListenAddress": a.manage, "certificate": a.File, "privateKey": a.key,
-		"httpPort": a.HTTPPort, "tlsPort": a.TLSPort, "retryAfter": map[string]int{"authz": 1, "order": 1}, "keyAlgorithm": "ecdsa",
+		"httpPort": a.HTTPPort, "tlsPort": a.TLSPort, "keyAlgorithm": "ecdsa",
 		"profiles": map[string]profile{"default": {90 * 86400}, "shortlived": {160 * 3600}},
 	}})
 	if err != nil {
