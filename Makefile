@@ -116,10 +116,12 @@ model: ## the reference model against the engine, 200,000 sequences (8 to 15 min
 	$(GO) test ./engine -run 'TestModel$$' -model.sequences $(MODEL) -timeout 60m -v
 
 .PHONY: stress
-stress: ## workers and control against each other with the race detector, thirty times as long as in a test run, millions of clients, and waits of a minute (3 to 5 minutes)
+stress: ## workers and control against each other with the race detector, thirty times as long as in a test run, more of other simulations, and waits of a minute (4 to 6 minutes)
 	$(GO) test -race ./engine -count=1 -run 'TestStress$$' -stress.rounds 1200 -v
 	$(GO) test ./engine ./engine/internal/table ./internal/net/sock -count=1 -run 'TestExpiryMillion|TestRecoverInTime|TestMillion|Scripts' -long -v
 	$(GO) test ./internal/server/process -count=1 -run 'TestACMEAuthorityDown$$' -long -v
+	$(GO) test ./internal/fleet/placement -count=1 -run 'TestFleetSimulation$$' -allocations 100000
+	$(GO) test ./internal/test/storetest -count=1 -run 'TestMigration$$' -migration.seeds 1000
 
 # A fuzz run is limited by executions: a time limit can end in the middle of an
 # execution, which fails without a reason.

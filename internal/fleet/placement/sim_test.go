@@ -13,13 +13,12 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
 // simAllocations sets the size of the simulation. With 1,000,000 it has 1,000
-// relays and takes minutes. With the race detector and -short it has 40,000 at the most.
-var simAllocations = flag.Int("allocations", 100_000, "allocations of TestFleetSimulation, which has a thousandth as many relays")
+// relays and takes minutes; make stress has 100,000.
+var simAllocations = flag.Int("allocations", 40_000, "allocations of TestFleetSimulation, which has a thousandth as many relays")
 
 // What happens in the simulation. Times are the bubble's.
 const (
@@ -83,9 +82,6 @@ func (s *sim) chance(p float64) bool {
 // players would notice of it.
 func TestFleetSimulation(t *testing.T) {
 	hosts := *simAllocations
-	if testkit.RaceEnabled && testing.Short() {
-		hosts = min(hosts, 40_000)
-	}
 	synctest.Test(t, func(t *testing.T) {
 		s := &sim{rnd: rand.New(rand.NewPCG(6, 2)), ends: make(map[int64][]simEnd)}
 		s.build(t, max(hosts/1000, 20))
