@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -25,6 +26,7 @@ const (
 	renewBatch       = 500
 	minRenewInterval = 2 * time.Second
 	announceTick     = 250 * time.Millisecond
+	idleTick         = time.Second // while no host and no end is held
 	leaveTimeout     = 2 * time.Second
 	// The pause after a failed call doubles from the first to the second, half more or less.
 	minRetryPause, maxRetryPause = 250 * time.Millisecond, time.Second
@@ -123,8 +125,6 @@ func (a *Announcer) Stats() AnnouncerStats {
 // is left; otherwise it marks the relay as draining and stopped, so that no new host is placed
 // there until it is back. It can be called once.
 func (a *Announcer) Run(ctx context.Context) error {
-	tick := time.NewTicker(announceTick)
-	defer tick.Stop()
 	for {
 		a.doDue(ctx)
 		select {
@@ -134,9 +134,16 @@ func (a *Announcer) Run(ctx context.Context) error {
 		case <-a.heartbeatNow:
 			a.nextHeartbeat = time.Time{}
 		case <-a.relayHosts.moveNow:
-		case <-tick.C:
+		case <-periodic.Next(a.tickEvery()):
 		}
 	}
+}
+
+func (a *Announcer) tickEvery() time.Duration {
+	if st := a.Stats(); st.Hosts+st.Ends+a.store.errorStreak > 0 {
+		return announceTick
+	}
+	return idleTick
 }
 
 func (a *Announcer) doDue(ctx context.Context) {
@@ -165,7 +172,7 @@ func (a *Announcer) sendHeartbeat(ctx context.Context, n Node) {
 		return
 	}
 	a.counts.heartbeats.Add(1)
-	a.nextHeartbeat, a.healing = began.Add(HeartbeatEvery), n.Healing
+	a.nextHeartbeat, a.healing = began.Add(HeartbeatEvery-announceTick/2), n.Healing // Ticks are seldom on time.
 	if !intact {
 		// Hosts sent in the same tick may have been sent before the store lost its data.
 		a.pace.resendBefore = a.relayHosts.stampAt(began) + 1

@@ -109,6 +109,32 @@ func TestHeartbeat(t *testing.T) {
 	})
 }
 
+// TestIdle: without hosts an announcer wakes up once a second, and heartbeats stay two seconds apart, with hosts too.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	inTeller(t, func(t *testing.T, x *teller) {
+		for _, hosts := range []int{0, 5} {
+			for n := range hosts {
+				x.reserve(t, n)
+			}
+			time.Sleep(2 * HeartbeatEvery)
+			synctest.Wait()
+			before := x.store.called("Announce")
+			for range 30 {
+				time.Sleep(HeartbeatEvery)
+				synctest.Wait()
+				if got := x.store.called("Announce") - before; got != 1 {
+					t.Errorf("%d hosts: %d heartbeats in %v", hosts, got, HeartbeatEvery)
+				}
+				before = x.store.called("Announce")
+			}
+			if want := map[int]time.Duration{0: idleTick, 5: announceTick}[hosts]; x.tickEvery() != want {
+				t.Errorf("%d hosts: a tick each %v", hosts, x.tickEvery())
+			}
+		}
+	})
+}
+
 // TestManyHosts: each of 20,000 is announced in time, in few calls, evenly.
 func TestManyHosts(t *testing.T) {
 	t.Parallel()

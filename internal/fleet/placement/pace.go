@@ -38,9 +38,8 @@ func (p *pace) due(now uint32, count int, oldest uint32) (n int, before uint32) 
 // addCredit adds credit for the time that has passed, at a rate of hosts per over. The
 // credit is capped, so that slow calls and idle times cause no large burst.
 func (p *pace) addCredit(passed time.Duration, hosts int, over time.Duration) {
-	perTick := float64(hosts) * float64(announceTick) / float64(over)
-	p.credit += perTick * float64(passed) / float64(announceTick)
-	p.credit = min(p.credit, renewBatch+2*perTick)
+	perSecond := float64(hosts) / over.Seconds()
+	p.credit = min(p.credit+perSecond*passed.Seconds(), renewBatch+perSecond*(2*announceTick).Seconds())
 }
 
 func (p *pace) spend(hosts int) { p.credit = max(p.credit-float64(hosts), 0) }

@@ -188,7 +188,7 @@ var rules = []rule{
 	{"internal/base/periodic", nil, nil, "a loop at intervals: a server has many"},
 	{"internal/base/keyfile", nil, nil, "reads and reloads files, independent of their content but for the line end of a secret"},
 	{"internal/server/players/outcall", nil, nil, "outgoing calls to configured URLs"},
-	{"internal/fleet/placement", []string{"alloc", "internal/base/joincode", "proto"}, nil,
+	{"internal/fleet/placement", []string{"alloc", "internal/base/joincode", "internal/base/periodic", "proto"}, nil,
 		"placement of matches on relays"},
 	{"internal/fleet/redisstore", []string{"alloc", "internal/fleet/placement", "internal/base/joincode", "proto"},
 		[]string{goredis, gobreaker}, "only a fleet needs Redis"},
