@@ -142,6 +142,32 @@ func TestHeldReceiver(t *testing.T) {
 	}
 }
 
+// TestQuietReceiver: after a wait without a datagram only a datagram ends the next one, and it
+// starts over with a short wait.
+func TestQuietReceiver(t *testing.T) {
+	before := runtime.GOMAXPROCS(0)
+	runtime.GOMAXPROCS(max(2, before))
+	defer runtime.GOMAXPROCS(before)
+	g := listen(t, Config{Addr: netip.MustParseAddrPort("127.0.0.1:0"), HoldProcessor: true}, 1)
+	c := g.Conns()[0]
+	b, client := c.NewRecvBatch(), dial(t, netip.AddrPort{}, g.Addr())
+	for range 2 {
+		for b.quiet = false; !b.quiet; {
+			began := time.Now()
+			if n, err := c.Recv(b); n != 0 || err != nil {
+				t.Fatal(n, err)
+			}
+			if took := time.Since(began); took > quietTimeout/2 {
+				t.Errorf("a first wait of %v", took)
+			}
+		}
+		time.AfterFunc(2*recvTimeout, func() { write(t, client, []byte{1}) })
+		if n, err := c.Recv(b); n != 1 || err != nil {
+			t.Errorf("a quiet receiver woke up for %d datagrams: %v", n, err)
+		}
+	}
+}
+
 // TestLostDescriptor closes a descriptor without the package, or puts a
 // file in its place: only then Recv gives up, since it would wait for ever. An
 // errno alone is not enough.
