@@ -14,6 +14,7 @@ import (
 
 	"github.com/ferryrelay/ferry/engine/internal/nexthop"
 	"github.com/ferryrelay/ferry/engine/internal/table"
+	"github.com/ferryrelay/ferry/internal/base/periodic"
 )
 
 const (
@@ -31,8 +32,6 @@ const (
 // watch keeps the neighbours of all next hops in use, and turns the program off while nftables
 // or a driver is in its way.
 func (p *path) watch(ctx context.Context) {
-	ticker := time.NewTicker(driversEvery)
-	defer ticker.Stop()
 	var drivers driverWatch
 	for ticks := 1; ; ticks++ {
 		if p.cfg.Native {
@@ -46,7 +45,7 @@ func (p *path) watch(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-periodic.Next(driversEvery):
 		}
 	}
 }

@@ -134,21 +134,18 @@ func (k *usageKeeper) sum(all []engine.Usage) []engine.Usage {
 
 // run reads and writes the usage until ctx ends, and once more then. The relay must still run.
 func (k *usageKeeper) run(ctx context.Context) error {
-	for reads := 1; ; reads++ {
-		select {
-		case <-ctx.Done():
-			within, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin)
-			defer cancel()
-			k.read(within)
+	reads := 0
+	periodic.Run(ctx, usageReadEvery, func() {
+		k.read(ctx)
+		if reads++; reads%writeReads == 0 || k.hasFailed() {
 			k.write()
-			return nil
-		case <-periodic.Next(usageReadEvery):
-			k.read(ctx)
-			if reads%writeReads == 0 || k.hasFailed() {
-				k.write()
-			}
 		}
-	}
+	})
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin)
+	defer cancel()
+	k.read(within)
+	k.write()
+	return nil
 }
 
 // read keeps the usage for the next write. A relay that has stopped leaves what was read last.

@@ -155,7 +155,7 @@ var rules = []rule{
 		"the kernel's routes, neighbours and filters by netlink"},
 	{"internal/server/host/machine", nil, []string{"github.com/vishvananda/netlink"},
 		"how the machine suits a relay, and what it loses; its queues by netlink"},
-	{"engine/fastpath", []string{"internal/net/endpoint", "internal/net/sock", "internal/privateapi", "engine"},
+	{"engine/fastpath", []string{"internal/base/periodic", "internal/net/endpoint", "internal/net/sock", "internal/privateapi", "engine"},
 		[]string{"github.com/google/nftables", "github.com/safchain/ethtool"}, "the fast path is optional"},
 	{"internal/net/evict", nil, nil, "what a full table ends first: the API, DTLS and WebSocket share it"},
 	{"engine/dtls", []string{"proto", "internal/net/endpoint", "internal/base/keyfile", "internal/base/periodic", "internal/net/evict",

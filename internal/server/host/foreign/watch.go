@@ -30,26 +30,18 @@ func NewWatch(addrs []netip.AddrPort, log *slog.Logger) *Watch {
 // Sockets returns how many sockets of others were there at the last look.
 func (w *Watch) Sockets() int { return int(w.count.Load()) }
 
-// Run looks every 10 s until ctx ends. It ends at once where the system does
-// not tell.
+// Run looks every 10 s until ctx ends.
 func (w *Watch) Run(ctx context.Context) {
-	for {
-		// A system that does not tell costs one look in ten seconds; one that has
-		// no descriptor left now may have one then.
-		if n, err := count(w.proc, w.addrs); err == nil {
-			w.note(n)
-		} else {
-			w.log.Debug("the sockets on the UDP port cannot be read", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-periodic.Next(w.every):
-		}
-	}
+	w.look()
+	periodic.Run(ctx, w.every, w.look)
 }
 
-func (w *Watch) note(n int) {
+func (w *Watch) look() {
+	n, err := count(w.proc, w.addrs)
+	if err != nil { // There may be a descriptor left the next time.
+		w.log.Debug("the sockets on the UDP port cannot be read", "error", err)
+		return
+	}
 	switch before := w.count.Swap(int64(n)); {
 	case int64(n) == before:
 	case n > 0:

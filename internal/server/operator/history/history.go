@@ -15,6 +15,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/privateapi"
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
@@ -71,7 +72,7 @@ func (h *History) Timeline() *timeline.Timeline { return h.line }
 // Run logs datagrams from private networks that the relay drops, until ctx ends.
 func (h *History) Run(ctx context.Context) {
 	if h.private != nil {
-		h.private.run(ctx)
+		periodic.Run(ctx, privateLookEvery, h.private.look)
 	}
 }
 

@@ -1,13 +1,11 @@
 package history
 
 import (
-	"context"
 	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/base/periodic"
 )
 
 const (
@@ -50,8 +48,4 @@ func (p *privateSources) droppedSince(t time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.newest.After(t)
-}
-
-func (p *privateSources) run(ctx context.Context) {
-	periodic.Run(ctx, privateLookEvery, p.look)
 }
