@@ -94,7 +94,7 @@ const idleTick = time.Second
 
 func (c *control) tickEvery(now int64) time.Duration {
 	soon := tick(now) + table.Tick(2*idleTick.Milliseconds()/table.TickMillis)
-	if len(c.migrations.queue)+c.queue.len() > 0 || c.drain.active.Load() || c.wheel.hasDue(soon) {
+	if len(c.migrations.queue)+c.queue.len() > 0 || c.drain.active.Load() || c.wheel.next(soon) < soon {
 		return table.TickMillis * time.Millisecond
 	}
 	return idleTick

@@ -192,7 +192,7 @@ const (
 type stall struct{ from, to table.Tick }
 
 // expiryPause belongs to the control goroutine; others read the atomic fields, and
-// Server.watchLinks writes linkDown.
+// Server.watch writes linkDown.
 type expiryPause struct {
 	stalls      [maxStalls]stall
 	stallCount  int        // stalls ever
@@ -387,25 +387,21 @@ func (w *wheel) remove(h table.Handle) {
 	a.Bucket, a.Next, a.Prev = 0, 0, 0
 }
 
-// hasDue reports whether due may return an allocation up to a tick.
-func (w *wheel) hasDue(by table.Tick) bool {
-	for at := w.now; at <= by; at++ {
-		if w.first(at) != 0 {
-			return true
-		}
+// next returns the first tick before by whose bucket is not empty, or else by.
+func (w *wheel) next(by table.Tick) table.Tick {
+	at := w.now
+	for at < by && w.first(at) == 0 {
+		at++
 	}
-	return false
+	return at
 }
 
 // The allocation that due returns stays in its bucket.
 func (w *wheel) due(now table.Tick) (table.Handle, bool) {
-	for {
-		if head := w.heads[w.now%wheelBuckets]; head != 0 {
-			return w.table.HandleAt(head - 1), true
-		}
-		if w.now >= now {
-			return 0, false
-		}
-		w.now++
+	w.now = w.next(now)
+	head := w.first(w.now)
+	if head == 0 {
+		return 0, false
 	}
+	return w.table.HandleAt(head - 1), true
 }
