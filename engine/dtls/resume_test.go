@@ -39,7 +39,7 @@ func openSessions(t testing.TB, cfg statefile.SessionsConfig) *SessionFile {
 }
 
 // nextProcess returns the process that starts after the one of g was killed. It has only
-// a copy of the file and its counter.
+// a copy of the file and its counter, which the file is ahead of while the process runs.
 func (g *rig) nextProcess(cfg *statefile.SessionsConfig, c Config) *rig {
 	g.t.Helper()
 	return g.nextProcessWith(cfg, c, func(*rig) {})
@@ -48,7 +48,7 @@ func (g *rig) nextProcess(cfg *statefile.SessionsConfig, c Config) *rig {
 func (g *rig) nextProcessWith(cfg *statefile.SessionsConfig, c Config, change func(*rig)) *rig {
 	g.t.Helper()
 	to := filepath.Join(g.t.TempDir(), "sessions")
-	for _, suffix := range []string{"", ".counter"} {
+	for _, suffix := range []string{".counter", ""} {
 		content, err := os.ReadFile(cfg.Path + suffix)
 		if err != nil {
 			g.t.Fatal(err)
