@@ -27,7 +27,7 @@ func TestCacheLinesOfARelay(t *testing.T) {
 		lines  int
 		fields string // that are touched; none: all
 	}{
-		{"worker: its parts, the batch and the counts", reflect.TypeFor[worker](), 11, "shared conn rx epoch records traffic tap " +
+		{"worker: its parts, the batch and the counts", reflect.TypeFor[worker](), 7, "shared conn rx epoch records traffic tap " +
 			"next current batchSize lastPublished stop pacer.bound out.conns out.tx out.queue out.used " +
 			"counts.received counts.receivedBytes counts.sentDatagrams counts.sentBytes counts.sendFailed counts.sendDown " +
 			"counts.dirty counts.batches[0] " + relayed},
@@ -35,12 +35,12 @@ func TestCacheLinesOfARelay(t *testing.T) {
 		{"traffic: what the tenant's row has relayed", reflect.TypeFor[trafficRow](), 2, ""},
 		{"socket: users of the descriptor", conn, 2, "gate sock kernel segments"},
 		{"socket: the descriptor", typeOf(conn, "sock"), 1, "fd held"},
-		{"receive batch", rx, 5, "hdrs names buf used nameLen ctrlLen tail errors v4 idle"},
+		{"receive batch", rx, 3, "hdrs names buf used nameLen ctrlLen tail errors v4 idle"},
 		{"receive batch: message header, for recvmmsg", typeOf(rx, "hdrs"), 1, ""},
 		{"receive batch: iovec, for recvmmsg", typeOf(rx, "iovs"), 1, ""},
 		{"receive batch: address of the sender", nil, 1, ""},
 		{"message; the worker itself reads the first line", nil, (proto.RelayOverhead + 112 + 63) / 64, ""},
-		{"shared: what it points at, and sizes", reflect.TypeFor[shared](), 5, "clock tap table limits grace " +
+		{"shared: what it points at, and sizes", reflect.TypeFor[shared](), 3, "clock tap table limits grace " +
 			"rules.maxContent rules.messages.safe"},
 		{"limits of the role", reflect.TypeFor[limitRates](), 2, "quotas[1] unvalidatedRatio"},
 		{"grace: whether control waits", reflect.TypeFor[grace](), 1, "workersMustWake"},
@@ -51,11 +51,11 @@ func TestCacheLinesOfARelay(t *testing.T) {
 		{"table: lines of cells, if they hold the keys", nil, 2, ""},
 		{"table: address of the slab", nil, 1, ""},
 		{"table: identities of sender and receiver, activity of the sender", nil, 3, ""}, // TestLinesOfARelay there
-		{"send batch", tx, 4, "hdrs iovs names n refused merger nameLen infoLen v4"},
+		{"send batch", tx, 3, "hdrs iovs names n refused merger nameLen infoLen v4"},
 		{"send batch: message header, for sendmmsg", typeOf(tx, "hdrs"), 1, ""},
 		{"send batch: iovec, for sendmmsg", typeOf(tx, "iovs"), 1, ""},
 		{"send batch: address of the receiver", nil, 1, ""},
-		{"merger: its parts", merger, 4, "limit runs cells round secret joined"},
+		{"merger: its parts", merger, 3, "limit runs cells round secret joined"},
 		{"merger: run of the receiver", typeOf(merger, "runs"), 2, ""},
 		{"merger: cell of the receiver", nil, 1, ""},
 	} {

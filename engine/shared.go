@@ -12,19 +12,19 @@ import (
 // fixed before Run. Workers read it for each datagram, so the gates, which are written in a flood,
 // are in the budgets.
 type shared struct {
-	rules       rules
-	limits      atomic.Pointer[limitRates]
+	clock       func() int64        // milliseconds since some time before the start
+	tap         atomic.Pointer[tap] // of the capture that runs; nil: none
 	table       *table.Table
+	limits      atomic.Pointer[limitRates]
+	grace       *grace
+	rules       rules
 	sealer      *seal.Sealer
 	budgets     *budgets
-	grace       *grace
 	previousRun *previousRun
 	checker     checker
 	sources     *sources
-	clock       func() int64 // milliseconds since some time before the start
 	log         *slog.Logger
-	lastFault   atomic.Int64        // ms; of the last log line about a panic
-	tap         atomic.Pointer[tap] // of the capture that runs; nil: none
+	lastFault   atomic.Int64 // ms; of the last log line about a panic
 
 	reportsRefusals bool // there is a Hooks.OnRefuse
 }

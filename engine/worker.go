@@ -16,40 +16,41 @@ import (
 
 // worker serves one socket. It belongs to the goroutine in run, which is locked to a thread;
 // fields that others read are atomic.
+//
+// What every RELAY needs comes first and is together, see TestLinesOfARelay.
 type worker struct {
-	shared *shared
-	conn   *sock.Conn
-	rx     *sock.RecvBatch
-	out    outbox
-	// prepare is called by the worker's thread before run.
-	prepare   func()
-	transport string
-
-	records driver.Records // nil: datagrams are plain messages only
-	session driver.Session // of the record being handled; zero for a plain datagram
-
-	inbox *inbox
-	wake  chan<- struct{}
-	epoch *epoch
-
+	shared    *shared
+	conn      *sock.Conn
+	rx        *sock.RecvBatch
+	epoch     *epoch
+	records   driver.Records // nil: datagrams are plain messages only
+	traffic   *traffic
+	tap       *tap   // of the batch's capture; nil: none runs
 	next      int    // index of the next datagram of the batch
 	current   []byte // the datagram before it, for the report of a panic
 	batchSize int    // datagrams in a full batch
 
+	lastPublished int64 // ms; when counts and traffic were last published
+	stop          atomic.Bool
+	pacer         pacer
+	out           outbox
+	counts        counters
+
+	// prepare is called by the worker's thread before run.
+	prepare   func()
+	transport string
+	session   driver.Session // of the record being handled; zero for a plain datagram
+
+	inbox *inbox
+	wake  chan<- struct{}
+
 	mutes    muteTable
 	refusals refusalGates
 	crypto   bindScratch
-	pacer    pacer
-	tap      *tap // of the batch's capture; nil: none runs
-
-	counts        counters
-	traffic       *traffic
-	lastPublished int64 // ms; when counts and traffic were last published
 
 	lastCPU int64        // ms; when cpu was last read
 	cpu     atomic.Int64 // ns; processor time of the thread
 
-	stop   atomic.Bool
 	thread atomic.Int32 // of a worker with a socket, while it runs
 }
 
@@ -390,9 +391,9 @@ type counters struct {
 	received, receivedBytes  uint64
 	sentDatagrams, sentBytes uint64
 	sendFailed, sendDown     uint64
-	outcomes                 [numOutcomes]uint64
-	batches                  [batchBuckets]uint64
 	dirty                    uint64 // outcomes that changed since they were published, one bit each
+	batches                  [batchBuckets]uint64
+	outcomes                 [numOutcomes]uint64
 	pub                      published
 }
 

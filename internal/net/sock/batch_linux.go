@@ -14,22 +14,22 @@ import (
 // are wired once in NewRecvBatch. The goroutine that calls Recv owns it.
 type RecvBatch struct {
 	hdrs    []mmsghdr
-	iovs    []unix.Iovec
 	names   []byte
-	ctrls   []byte // empty unless the group listens on a wildcard
 	buf     []byte
-	used    int  // slots the kernel wrote in the last call
-	idle    bool // no datagram came for heldTimeout
-	quiet   bool // nor for recvTimeout
-	poll    [1]unix.PollFd
+	used    int // slots the kernel wrote in the last call
 	nameLen int
 	ctrlLen int
 	tail    uint64 // kind and listener of every endpoint
-	v4      bool
-	locals  *locals
-	last    localAddr // the local address seen last and its number
-	lastID  uint16
 	errors  errorStreak
+	v4      bool
+	idle    bool // no datagram came for heldTimeout
+	quiet   bool // nor for recvTimeout
+	lastID  uint16
+	last    localAddr // the local address seen last, lastID is its number
+	locals  *locals
+	ctrls   []byte // empty unless the group listens on a wildcard
+	iovs    []unix.Iovec
+	poll    [1]unix.PollFd
 }
 
 // NewRecvBatch allocates a batch of [Config].Batch slots for c.
@@ -128,16 +128,16 @@ type SendBatch struct {
 	hdrs     []mmsghdr    // by message
 	iovs     []unix.Iovec // by message: its datagram while it is alone
 	names    []byte
-	ctrls    []byte
-	n        int // messages for the kernel
-	refused  int // datagrams of a kind that the socket cannot reach
+	n        int     // messages for the kernel
+	refused  int     // datagrams of a kind that the socket cannot reach
+	merger   *merger // nil: no merging
 	nameLen  int
 	infoLen  int // control bytes of the source address; 0 unless the group listens on a wildcard
-	ctrlLen  int // control bytes in all
 	v4       bool
 	listener uint8
 	locals   *locals
-	merger   *merger // nil: no merging
+	ctrls    []byte
+	ctrlLen  int // control bytes in all
 }
 
 // NewSendBatch allocates a batch for at most max datagrams; values outside 1 to

@@ -54,14 +54,14 @@ type run struct {
 // merger finds the run of a datagram. It belongs to its SendBatch.
 type merger struct {
 	limit  *segmentLimit
-	runs   []run        // by message
-	parts  []unix.Iovec // datagrams that joined a run, as they came
-	next   []int32      // of those: the next one of its run
-	gather []unix.Iovec // the parts of merged runs, in order of the messages
-	cells  []uint32     // by hash of the endpoint: generation<<16 | message
-	round  uint32       // generation of the present batch
+	runs   []run    // by message
+	cells  []uint32 // by hash of the endpoint: generation<<16 | message
+	round  uint32   // generation of the present batch
 	secret uint64
 	joined int                     // datagrams in parts
+	parts  []unix.Iovec            // datagrams that joined a run, as they came
+	next   []int32                 // of those: the next one of its run
+	gather []unix.Iovec            // the parts of merged runs, in order of the messages
 	narrow [narrowPaths]narrowPath // by hash of the endpoint; the newer of two stays
 }
 
