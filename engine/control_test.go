@@ -352,6 +352,10 @@ func TestControlTicks(t *testing.T) {
 			r.ended = nil
 			pass("nothing is there any more", 10*time.Second, 10)
 		}
+		for range 5 { // A delay of less than a second is no stall, wherever it begins.
+			onControl(func() { time.Sleep(700 * time.Millisecond) })
+			time.Sleep(370 * time.Millisecond)
+		}
 		if n := c.pause.stallsTotal.Load(); n != 0 {
 			t.Errorf("%d stalls", n)
 		}
