@@ -152,7 +152,7 @@ func TestQuietReceiver(t *testing.T) {
 	c := g.Conns()[0]
 	b, client := c.NewRecvBatch(), dial(t, netip.AddrPort{}, g.Addr())
 	for range 2 {
-		for b.quiet = false; !b.quiet; {
+		for waits := true; waits; waits = !b.quiet {
 			began := time.Now()
 			if n, err := c.Recv(b); n != 0 || err != nil {
 				t.Fatal(n, err)
