@@ -162,7 +162,11 @@ func TestQuietReceiver(t *testing.T) {
 			}
 		}
 		time.AfterFunc(2*recvTimeout, func() { write(t, client, []byte{1}) })
-		if n, err := c.Recv(b); n != 1 || err != nil {
+		n, err := c.Recv(b)
+		for n == 0 && b.errors.signals > 0 { // A signal of the runtime ended the wait.
+			n, err = c.Recv(b)
+		}
+		if n != 1 || err != nil {
 			t.Errorf("a quiet receiver woke up for %d datagrams: %v", n, err)
 		}
 	}
