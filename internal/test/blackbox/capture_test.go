@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +22,9 @@ func (f *ferry) ferryRuns(args ...string) (string, error) {
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
+
+// traceroute is what tshark says of each UDP datagram to or from some of the ports that a system picks.
+var traceroute = regexp.MustCompile(`,?Possible traceroute: hop #\d+, attempt #\d+`)
 
 // readCapture returns of each packet of a file: its message and its comment, by tshark with
 // the dissector.
@@ -38,7 +42,7 @@ func readCapture(t *testing.T, file string) (lines []string) {
 		t.Fatalf("tshark: %v\n%s", err, &errs)
 	}
 	for line := range strings.Lines(string(out)) {
-		lines = append(lines, strings.TrimRight(line, "\t\n"))
+		lines = append(lines, traceroute.ReplaceAllString(strings.TrimRight(line, "\t\n"), ""))
 	}
 	return lines
 }

@@ -356,7 +356,11 @@ func TestNobodyLooks(t *testing.T) {
 			t.Error("no load")
 		}
 		pass(0, 0, 1)
-		time.Sleep(idleEvery / 2)
+		before := samples.Load()
+		time.Sleep(2 * sampleEvery)
+		if synctest.Wait(); samples.Load() > before {
+			time.Sleep(2 * sampleEvery) // A sample of less than a second ago would do.
+		}
 		kept, further, err := c.collector.subscribe("")
 		if pass(0, 1, 1); err != nil || len(kept) < 8 || len(further) != 1 {
 			t.Errorf("%d kept and %d new samples: %v", len(kept), len(further), err)
