@@ -89,7 +89,7 @@ func TestLifecycles(t *testing.T) {
 	})
 	t.Run("relay dies", func(t *testing.T) {
 		r := start(t, options(local(), Serve))
-		r.relay.engine.Close()
+		r.relay.engine.Server.Close()
 		if err := <-r.ended; !errors.Is(err, parts.ErrEnded) || !strings.Contains(err.Error(), "relay") {
 			t.Errorf("Run: %v", err)
 		}
