@@ -400,6 +400,7 @@ func (k *Checker) store(ctx context.Context) {
 	within, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	for _, cfg := range configs {
+		cfg.Timeout = checkTimeout // A first connection on a busy machine may take longer than a call of a process.
 		subject := strings.TrimSpace("store " + cfg.Region)
 		if err := redisstore.Ping(within, cfg); err != nil {
 			k.add(subject, stateProblem, err.Error(), advice)
